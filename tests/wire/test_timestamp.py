@@ -51,10 +51,10 @@ def server_clock(
         kinds.script_of.cache_clear()
         kinds.scripts_of.cache_clear()
 
-    def read(name: str, real: Callable[[str], str] = requests._read) -> str:
+    def read(name: str, real: Callable[[str], str] = requests.text_of) -> str:
         return real(name).replace("redis.call('TIME')", CLOCK)
 
-    monkeypatch.setattr(requests, "_read", read)
+    monkeypatch.setattr(requests, "text_of", read)
     forget()
     clock = ServerClock(redis_client)
     clock.set(T)

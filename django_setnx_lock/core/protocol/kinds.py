@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache, partial
 
-from .requests import PLAIN, Script, Scripts, packed_keys
+from .requests import PLAIN, Script, Scripts, packed_keys, text_of
 
+_WHOLE = re.MULTILINE | re.DOTALL
 _UNITS = {"timestamp-s": 1000, "timestamp-ms": 1}
 #: What ``protocol`` may be.
 PROTOCOLS = ("setnx", *_UNITS, "hosted")
@@ -39,9 +40,6 @@ class Declared(Script):
     words = Script.words + len(_BESIDE)
     pack_keys = staticmethod(_pack_declared)
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "hosted", _declare)
-
     def keys_for(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         return _declared(keys)
 
@@ -51,7 +49,23 @@ def _declared(keys: tuple[str, ...]) -> tuple[str, ...]:
     return (name, meta, *(meta.removesuffix("meta") + end for end in _BESIDE), *index)
 
 
+def _with_functions(kind: str, source: str) -> str:
+    """Return ``source`` with the functions of the file ``kind`` in the place of its own.
+
+    What stands before each of them comes with it.
+    """
+    before = ""
+    for part in re.split(r"(?<=^end\n)", text_of(kind), flags=re.MULTILINE):
+        before += part
+        name = re.search(r"^local function (\w+)", part, re.MULTILINE)
+        own = name and re.search(rf"^local function {name[1]}\(.*?^end\n", source, _WHOLE)
+        if own:
+            source, before = source.replace(own[0], before), ""
+    return source
+
+
 def _declare(source: str) -> str:
+    source = _with_functions("hosted", source)
     for words, instead in _DECLARED:
         source = re.sub(words, instead, source)
     return source
@@ -61,13 +75,16 @@ def _declare(source: str) -> str:
 def script_of(name: str, *, protocol: str, expire: bool = True) -> Script:
     """Return the script ``name`` for locks with that ``protocol``; ``expire`` as in RedisLock."""
     if protocol == "hosted":
-        return Declared(name)
+        return Declared(name, _declare)
     if protocol == "setnx":
         return Script(name)
     said = f"local UNIT, VANISHES = {_UNITS[protocol]}, {str(expire).lower()}"
-    return Script(
-        name, "timestamp", lambda source: source.replace("local UNIT, VANISHES = 1, true", said)
-    )
+
+    def edit(source: str) -> str:
+        source = _with_functions("timestamp", source)
+        return source.replace("local UNIT, VANISHES = 1, true", said)
+
+    return Script(name, edit)
 
 
 @cache

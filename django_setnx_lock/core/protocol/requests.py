@@ -15,7 +15,6 @@ from .keys import meta_key
 Undo: TypeAlias = Callable[[], bytes] | None
 
 _SCRIPTS = Path(__file__).parent / "scripts"
-_WHOLE = re.MULTILINE | re.DOTALL
 
 
 def packed_keys(keys: tuple[str, ...]) -> str:
@@ -26,7 +25,6 @@ def packed_keys(keys: tuple[str, ...]) -> str:
 class Script:
     """A Lua script. Each file says at its head what its arguments and replies are.
 
-    ``kind``: the file whose functions take the place of those of lib that have their names.
     ``edit``: returns another text in the place of the whole.
     """
 
@@ -35,10 +33,9 @@ class Script:
     # Returns the number of KEYS for those of a request, and these as they are sent, if ASCII.
     pack_keys: Callable[[tuple[str, ...]], str] = staticmethod(lru_cache(maxsize=1024)(packed_keys))
 
-    def __init__(self, name: str, kind: str = "", edit: Callable[[str], str] = str) -> None:
+    def __init__(self, name: str, edit: Callable[[str], str] = str) -> None:
         self.name = name
-        source = _read(name)
-        self.source = edit(_with_functions(kind, source) if kind else source)
+        self.source = edit(text_of(name))
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
 
@@ -47,28 +44,13 @@ class Script:
         return keys
 
 
-def _read(name: str) -> str:
+def text_of(name: str) -> str:
     """Return that script. ``--- part`` in it stands for another file, where it is named first."""
     source, known = f"--- {name}\n", set[str]()
     while found := re.search(r"^--- (\w+)\n", source, re.MULTILINE):
         part = "" if found[1] in known else (_SCRIPTS / f"{found[1]}.lua").read_text()
         known.add(found[1])
         source = f"{source[: found.start()]}{part}{source[found.end() :]}"
-    return source
-
-
-def _with_functions(kind: str, source: str) -> str:
-    """Return ``source`` with the functions of ``kind`` in the place of its own.
-
-    What stands before each of them comes with it.
-    """
-    before = ""
-    for part in re.split(r"(?<=^end\n)", _read(kind), flags=re.MULTILINE):
-        before += part
-        name = re.search(r"^local function (\w+)", part, re.MULTILINE)
-        own = name and re.search(rf"^local function {name[1]}\(.*?^end\n", source, _WHOLE)
-        if own:
-            source, before = source.replace(own[0], before), ""
     return source
 
 
