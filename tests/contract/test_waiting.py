@@ -216,7 +216,7 @@ async def test_a_writer_has_it_when_the_leases_of_those_who_are_left_end(a: Worl
     await long.release()
 
     # On a busy machine the writer may have it by now.
-    value, left = a.direct.get(a.kind.contested), a.direct.pttl(a.kind.contested)
+    value, left = str(a.direct.get(a.kind.contested)), a.direct.pttl(a.kind.contested)
     assert left <= 1500 or not value.startswith("readers:")
     await a.eventually(writer.done, seconds=WOKEN)
     await (await writer.result()).release()
