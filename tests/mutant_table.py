@@ -66,7 +66,7 @@ OPERATORS = [
     ),
     Mutant(
         "locks check looks at every lock",
-        "management/locks/checking.py",
+        "management/locks/listing.py",
         'look.all(search=options["search"], everything=everything)',
         'look.all(search=options["search"], everything=everything)[:1]',
         "tests/management/commands/test_check.py::"

@@ -19,7 +19,7 @@ from django_setnx_lock.core.inspection.lock_info import LockInfo
 from django_setnx_lock.descriptions import Said, duration
 from django_setnx_lock.management.wording import printable
 
-from .listing import Found, gather, looks_everywhere
+from .listing import Found, every_lock
 from .printing import write
 
 # How many locks have a line of their own, and how many are named in the first one.
@@ -60,7 +60,8 @@ def check(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write whether any lock meets a condition. Raises CheckFailed when it is so, or not known."""
     level, figures = Level.UNKNOWN, ""
     try:
-        found, troubles = _look(options)
+        states = [*(options["state"] or ()), *(options["warn_state"] or ())]
+        found, troubles = every_lock(options, *states)
         ills = _ills(found, options)
     except ImproperlyConfigured as error:
         lines = [str(error)]
@@ -80,14 +81,6 @@ def check(options: dict[str, Any], out: OutputWrapper) -> None:
         raise CommandError(str(error), returncode=Level.UNKNOWN) from error
     if level is not Level.OK:
         raise CheckFailed(first, returncode=int(level))
-
-
-def _look(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
-    states = [*(options["state"] or ()), *(options["warn_state"] or ())]
-    everything = looks_everywhere(options, *states)
-    return gather(
-        options["using"], lambda look: look.all(search=options["search"], everything=everything)
-    )
 
 
 def _ills(found: Sequence[Found], options: dict[str, Any]) -> list[Ill]:

@@ -63,14 +63,6 @@ def aliases_of(using: str | None) -> list[str]:
     return list(aliases_in(get_config()["CACHE"])) or [default_alias()]
 
 
-def looks_everywhere(options: dict[str, Any], *states: str) -> bool:
-    """Return whether to look through the keyspace: for ``--everything``, or for these ``states``.
-
-    The index lists what was taken here, or waited for; else their number is not known.
-    """
-    return options["everything"] or not _UNLISTED.isdisjoint(states)
-
-
 def gather(
     using: str | None, look: Callable[[Inspector], Sequence[LockInfo]]
 ) -> tuple[list[Found], list[str]]:
@@ -103,24 +95,16 @@ def trouble(error: LockUnavailable) -> str:
     return printable(problem_in_short(error))
 
 
-def _listed(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
-    """Return the locks of the list, and what is wrong with a Redis."""
-    states = options["state"] or ()
+def every_lock(options: dict[str, Any], *states: str) -> tuple[list[Found], list[str]]:
+    """Return the locks in which ``--search`` is, and what is wrong with a Redis.
 
-    def look(inspector: Inspector) -> list[LockInfo]:
-        everything = looks_everywhere(options, *states)
-        infos = inspector.all(search=options["search"], everything=everything)
-        return [
-            one
-            for one in infos
-            if not states or not {state.slug for state in one.states}.isdisjoint(states)
-        ]
-
-    found, troubles = gather(options["using"], look)
-    found.sort(key=lambda one: (one.info.key, one.using))
-    if options["sort"] == "worst":
-        found.sort(key=lambda one: urgency(one.info))
-    return found, troubles
+    ``states``: what will be asked about them. The index lists what was taken here, or waited for;
+    for the states of others, and for ``--everything``, the keyspace is looked through.
+    """
+    everything = options["everything"] or not _UNLISTED.isdisjoint(states)
+    return gather(
+        options["using"], lambda look: look.all(search=options["search"], everything=everything)
+    )
 
 
 def _row(info: LockInfo) -> list[str]:
@@ -138,7 +122,12 @@ def _row(info: LockInfo) -> list[str]:
 
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write the list to ``out``. Raises CommandError when a Redis is away."""
-    found, troubles = _listed(options)
+    states = options["state"] or STATES
+    found, troubles = every_lock(options, *options["state"] or ())
+    found = [one for one in found if any(state.slug in states for state in one.info.states)]
+    found.sort(key=lambda one: (one.info.key, one.using))
+    if options["sort"] == "worst":
+        found.sort(key=lambda one: urgency(one.info))
     rows = [(one.using, _row(one.info)) for one in found]
     lines = [*cache_table(_HEAD, rows), "", f"{len(rows)} lock{'s' * (len(rows) != 1)}"]
     _put(options, out, _locks(found), troubles, lines if rows else [], "No locks.")
