@@ -288,11 +288,8 @@ class Said:
     @property
     def stop_requested(self) -> str:
         """Return who asked the holder to stop, when and why; of several, how many were asked."""
-        if self.info.shares:
-            asked = sum(share.stop_requested is not None for share in self.info.shares)
-            if not asked:
-                return NOT_KNOWN
-            count = len(self.info.shares)
+        count = len(self.info.shares)
+        if asked := sum(share.stop_requested is not None for share in self.info.shares):
             text = ngettext(
                 "%(asked)d of %(count)d holder", "%(asked)d of %(count)d holders", count
             )
@@ -300,17 +297,10 @@ class Said:
         request = self.info.stop_requested
         if request is None:
             return NOT_KNOWN
-        said = {
-            "by": request.by or _("an operator"),
-            "ago": duration(max(self.info.as_of - request.at, 0) if request.at else None),
-            "reason": request.reason,
-        }
-        text = (
-            _("by %(by)s, %(ago)s ago: %(reason)s")
-            if request.reason
-            else _("by %(by)s, %(ago)s ago")
-        )
-        return text % said
+        ago = duration(max(self.info.as_of - request.at, 0) if request.at else None)
+        by = {"by": request.by or _("an operator"), "ago": ago}
+        text = _("by %(by)s, %(ago)s ago") % by
+        return f"{text}: {request.reason}" if request.reason else text
 
     @property
     def lease_left(self) -> str:
