@@ -110,8 +110,9 @@ class Confirmation:
     ) -> tuple[TemplateResponse | None, str]:
         """Ask about the holders of ``choose``, or do it once that is confirmed.
 
-        Return the page that asks, if there is one, and the name of the lock if it was one alone
-        that still has a holder. ``choose``: returns the holders, and what is to be said of them.
+        Return the page that asks, if there is one, and where this is about locks the name of a lock
+        that was the only one and still has a holder. ``choose``: returns the holders, and what is
+        to be said of them.
         """
         try:
             look, page = inspector(self.using), None
@@ -128,8 +129,8 @@ class Confirmation:
                 else:
                     text = _("This changed hands or is free since you looked: nothing was done.")
                     self._tell(text if about.get("changed") else _("Nobody holds a lock of these."))
-            is_one_left = page is None and len(names) == 1 and look.get(*names).is_held
-            return page, names.pop() if is_one_left else ""
+            is_one = page is None and len(names) == 1 and not self.rows_of
+            return page, names.pop() if is_one and look.get(*names).is_held else ""
         except signing.BadSignature:
             text = _("The confirmation was changed or is broken: nothing was done.")
         except (ImproperlyConfigured, LockUnavailable) as error:
