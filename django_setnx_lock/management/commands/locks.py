@@ -27,8 +27,8 @@ from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, check
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.listing import ENTRIES, STATES, history, list_locks, show
-from django_setnx_lock.management.locks.printing import say
 from django_setnx_lock.management.locks.releasing import intervene
+from django_setnx_lock.management.wording import say
 
 
 class _LocksParser(CommandParser):

@@ -17,10 +17,9 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.core.inspection.lock_info import LockInfo
 from django_setnx_lock.descriptions import Said, duration
-from django_setnx_lock.management.wording import printable
+from django_setnx_lock.management.wording import printable, write
 
 from .listing import Found, every_lock
-from .printing import write
 
 # How many locks have a line of their own, and how many are named in the first one.
 _LINES, _FEW = 20, 3

@@ -38,10 +38,9 @@ from django_setnx_lock.core.locks.layered import RedisLock
 from django_setnx_lock.descriptions import problem
 from django_setnx_lock.locks import inspector, lock, semaphore
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.wording import printable
+from django_setnx_lock.management.wording import printable, write
 
 from .listing import aliases_of
-from .printing import write
 
 _T = TypeVar("_T")
 _UNREACHABLE = "D001"

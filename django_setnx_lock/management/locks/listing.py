@@ -29,9 +29,7 @@ from django_setnx_lock.descriptions import (
 from django_setnx_lock.history import last
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.wording import printable
-
-from .printing import cache_table, pairs, table, write
+from django_setnx_lock.management.wording import cache_table, pairs, printable, table, write
 
 # A lock that is free is in no list.
 STATES = [state.slug for state in State if state is not State.FREE]

@@ -15,10 +15,9 @@ from django_setnx_lock.descriptions import Said
 from django_setnx_lock.interventions import RELEASE, Intervention, result
 from django_setnx_lock.locks import inspector
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.wording import printable, user_name
+from django_setnx_lock.management.wording import printable, say, user_name, write
 
 from .listing import NOT_HELD, Found, look_at, raise_if_away, trouble
-from .printing import say, write
 
 
 def intervene(
