@@ -210,7 +210,7 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     "UNTIL_COMMIT": (["commit", None, 0], [True, False]),
     "REQUIRE_REASON": (["no", 1], [True, False]),
     "PROTOCOL": (["redlock", "timestamp", []], ["setnx", "timestamp-s", "timestamp-ms", "hosted"]),
-    "REPLICAS": ([-1, True, "1", None, 1.0], [0, 2]),
+    "REPLICAS": ([-1, True, "1", 1.0], [0, 2, None]),
     "HISTORY": ([-1, True, "all", None, 1.0, 10**6], [0, 1, 100_000]),
     "FAILURE_VIEW": (["busy", "", None, print, "shop views.busy", ".busy"], [LOCK_FAILURE]),
 }
