@@ -314,7 +314,7 @@ class ViewLock(DecoratedLock):
             return self._answer(request, error)
         try:
             with ExitStack() as stack:
-                stack.push(partial(_let_go, held))
+                stack.push(partial(let_go, held))
                 around = stack.enter_context(_request_lock(request, held))
                 # They have rolled back when the lock is lost.
                 with transactions_of(databases):
@@ -355,7 +355,7 @@ class ViewLock(DecoratedLock):
                     raise
                 if is_sent_later:
                     scope.leave(None)
-                    stack.push(partial(_let_go, held))
+                    stack.push(partial(let_go, held))
                     _keep(response, held, stack)
                     return response
             try:
@@ -433,12 +433,12 @@ def _request_lock(request: Any, held: Handle) -> Iterator[list[Handle]]:
             del http.lock
 
 
-def _let_go(held: Handle, kind: object, error: BaseException | None, traceback: object) -> None:
+def let_go(held: Handle, kind: object, error: BaseException | None, traceback: object) -> None:
     """Let ``held`` go at the end of a block, where ``error`` is on its way."""
     try:
         held.__exit__(kind, error, traceback)
     except LockUnavailable as failure:
-        # The view has done its work in time; the lease ends by itself.
+        # The work was done in time; the lease ends by itself.
         logger.error("%s", failure)
 
 
@@ -448,7 +448,7 @@ def _keep(response: Any, held: Handle, stack: ExitStack) -> None:
     held.handover()
     close, rest = response.close, stack.pop_all()
 
-    def let_go() -> None:
+    def end() -> None:
         try:
             rest.close()
         except LockLost as error:
@@ -460,7 +460,7 @@ def _keep(response: Any, held: Handle, stack: ExitStack) -> None:
         finally:
             # Django closes it in a thread, but its test client in the event loop.
             with ThreadPoolExecutor(1) as thread:
-                thread.submit(let_go)
+                thread.submit(end)
 
     response.close = close_and_let_go
 

@@ -129,25 +129,16 @@ class Found:
         return self.page.paginator.get_elided_page_range(self.page.number)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
     """What was asked of the list. What makes no sense in an address counts as not asked."""
 
-    search: str
-    order: str
-    state: str
-    number: str
-
-    @classmethod
-    def from_address(cls, parameters: QueryDict) -> Query:
+    def __init__(self, parameters: QueryDict) -> None:
         """Read ``q``, ``state``, ``o`` (``key`` or ``worst``) and ``p``."""
         state = parameters.get("state", "")
-        return cls(
-            search=parameters.get("q", "").strip(),
-            order="key" if parameters.get("o") == "key" else "worst",
-            state=state if state == _WAITING or state in {known.slug for known in State} else "",
-            number=parameters.get("p", ""),
-        )
+        self.state = state if state in {_WAITING, *(known.slug for known in State)} else ""
+        self.search = parameters.get("q", "").strip()
+        self.order = "key" if parameters.get("o") == "key" else "worst"
+        self._number = parameters.get("p", "")
 
     @property
     def is_filtered(self) -> bool:
@@ -170,7 +161,7 @@ class Query:
         kept.sort(key=lambda lock: lock.name != whole)
         return Found(
             locks=kept,
-            page=Paginator(kept, _PER_PAGE).get_page(self.number),
+            page=Paginator(kept, _PER_PAGE).get_page(self._number),
             counts=_counts(locks, self.state),
             looked_at=seen.looked_at,
             is_cut=seen.is_cut,
@@ -254,7 +245,7 @@ class LockAdmin(_LockModelAdmin):
     ) -> HttpResponse:
         """List the held locks."""
         links = self._links(request, filters=request.GET.urlencode())
-        query = Query.from_address(request.GET)
+        query = Query(request.GET)
         context: dict[str, Any] = {
             "query": query,
             "parameters": {name: request.GET.get(name) for name in ("o", "state", "using")},
@@ -319,7 +310,7 @@ class LockAdmin(_LockModelAdmin):
         done = HttpResponseRedirect(links.to("changelist"))
         if request.method != "POST":
             return done
-        choose = partial(_chosen, request, Query.from_address(QueryDict(links.filters)))
+        choose = partial(_chosen, request, Query(QueryDict(links.filters)))
         context = {"list_url": done.url, "address": links.to(what.page)}
         asked = Confirmation(self, request, what, links.using or None, context)
         page, name = asked.run(choose)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import shared_task
@@ -15,13 +16,11 @@ from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
 from ..core.holder import plain
 from ..core.options import UNSET, milliseconds
-from ..decorators import DecoratedLock
+from ..decorators import DecoratedLock, let_go
 
 if TYPE_CHECKING:
     from ..core.locks.layered import RedisLock
     from ..options import DoorOptions, LockOptions
-
-logger = logging.getLogger("django_setnx_lock.lock")
 
 _BEGUN = "setnx_lock_begun"
 # The caches that tasks are locked in, by the names of their functions.
@@ -65,17 +64,10 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             if self.on_busy != "retry" or request.is_eager:
                 raise
             self._send_again(error)
-        try:
-            result = self.run(*args, **kwargs)
-        except BaseException as error:
-            held.__exit__(type(error), error, None)
-            raise
-        try:
-            held.__exit__(None, None, None)
-        except LockUnavailable as error:
-            # The work was done in time; the lease ends by itself.
-            logger.error("%s", error)
-        return result
+        with ExitStack() as stack:
+            # The work was done in time where Redis cannot be asked: the lease ends by itself.
+            stack.push(partial(let_go, held))
+            return self.run(*args, **kwargs)
 
     def _put_off(self, busy: LockBusy) -> NoReturn:
         """Skip the task, send it again, or fail, as ``on_busy`` says."""

@@ -13,7 +13,7 @@ from io import UnsupportedOperation
 from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.holder import Holder, plain
+from django_setnx_lock.core.holder import plain
 from django_setnx_lock.core.inspection.lock_info import LockInfo
 from django_setnx_lock.management import statuses
 
@@ -42,7 +42,10 @@ def holding(busy: LockBusy, seen: LockInfo | None) -> str:
 
     ``seen`` is what was found at a second look, by which the lock may be free again.
     """
-    holders, remaining, held_for = _known(busy, seen)
+    holders, remaining, held_for = [busy.holder], busy.remaining, None
+    if seen is not None and seen.is_held:
+        holders, remaining = [one.holder for one in seen.holders], seen.remaining
+        held_for = seen.held_for if len(holders) == 1 else None
     nobody = "a foreign program, which left no record of who it is"
     whom = ", ".join(str(holder or nobody) for holder in holders[:_FEW])
     if len(holders) > _FEW:
@@ -53,15 +56,6 @@ def holding(busy: LockBusy, seen: LockInfo | None) -> str:
         since = f" since {datetime.now().astimezone() - ago:%Y-%m-%d %H:%M:%S %z} ({ago} ago)"
     until = "never ends" if remaining is None else f"runs for another {remaining:.1f} s"
     return f"held by {whom}{since}; its lease {until}"
-
-
-def _known(
-    busy: LockBusy, seen: LockInfo | None
-) -> tuple[list[Holder | None], float | None, float | None]:
-    if seen is None or not seen.is_held:
-        return [busy.holder], busy.remaining, None
-    holders = [one.holder for one in seen.holders]
-    return holders, seen.remaining, seen.held_for if len(holders) == 1 else None
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
