@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from .core.options import milliseconds, seconds_or_none, waiting_time
+from .core.options import checked_replicas, milliseconds, seconds_or_none, waiting_time
 from .core.protocol.keys import meta_key
 from .core.protocol.kinds import PROTOCOLS
 
@@ -134,9 +134,7 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "RENEW": _SWITCH,
     "REENTRANT": _SWITCH,
     "UNTIL_COMMIT": _SWITCH,
-    "REPLICAS": _must_be(
-        "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
-    ),
+    "REPLICAS": checked_replicas,
     "PROTOCOL": _must_be(f"one of {', '.join(map(repr, PROTOCOLS))}", PROTOCOLS.__contains__),
     "HISTORY": _must_be(
         f"a number of entries from 0 to {MOST_ENTRIES:,}",

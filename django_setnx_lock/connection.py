@@ -118,13 +118,13 @@ def problem_of(alias: str) -> tuple[str, str] | None:
 def _problem_of(alias: str) -> tuple[str, str] | None:
     if alias not in settings.CACHES:
         return "E002", f"there is no cache {alias!r} in CACHES"
-    if not is_django_redis(alias):
+    backend = settings.CACHES[alias].get("BACKEND", "")
+    if not issubclass(_imported(backend), RedisCache):
         return "E003", (
-            f"the cache {alias!r} is not a django-redis cache, but "
-            f"{settings.CACHES[alias].get('BACKEND')!r}: set its BACKEND to "
+            f"the cache {alias!r} is not a django-redis cache, but {backend!r}: set its BACKEND to "
             f"'{RedisCache.__module__}.{RedisCache.__qualname__}', or name another cache"
         )
-    if is_sharded(alias):
+    if issubclass(_client_class(alias), ShardClient):
         return "E004", f"the cache {alias!r} is sharded, and one lock must live on one server"
     location = settings.CACHES[alias].get("LOCATION")
     if not location:
@@ -148,15 +148,6 @@ def client_problem(alias: str) -> str | None:
             del caches[alias]
         return str(error)
     return None
-
-
-def is_django_redis(alias: str) -> bool:
-    return issubclass(_imported(settings.CACHES[alias].get("BACKEND", "")), RedisCache)
-
-
-def is_sharded(alias: str) -> bool:
-    """Return whether the django-redis cache ``alias`` spreads its keys over several servers."""
-    return issubclass(_client_class(alias), ShardClient)
 
 
 def is_cluster(alias: str) -> bool:

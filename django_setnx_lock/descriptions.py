@@ -220,7 +220,8 @@ class Said:
     @property
     def holder(self) -> str:
         """The holder and what it does, as ``user@host:pid (label)``."""
-        return _with_about(self.place, self.about)
+        place, about = self.place, self.about
+        return f"{place} ({about})" if about else place
 
     @property
     def held_for(self) -> str:
@@ -322,10 +323,6 @@ def about_of(holder: Holder | None) -> str:
     return "; ".join(part for part in (holder.label, holder.note) if part) if holder else ""
 
 
-def _with_about(place: str, about: str) -> str:
-    return f"{place} ({about})" if about else place
-
-
 def moment(at: float | None) -> str:
     """Return the Unix time ``at`` as a date and time in the time zone of the project."""
     if at is None:
@@ -422,7 +419,7 @@ class Hold:
     def __init__(self, entry: HistoryEntry) -> None:
         self.entry, self.key = entry, entry.key
         self.place, self.about = place_of(entry.holder), about_of(entry.holder)
-        self.holder = _with_about(self.place, self.about)
+        self.holder = str(entry.holder or self.place)
         self.ended, self.held_for = moment(entry.at), duration(entry.held_for)
         self.waited = duration(entry.waited or None)
 
