@@ -18,6 +18,7 @@ from tests.servers import ONCE
 from tests.support.drivers import Face
 from tests.support.kinds import (
     ALL,
+    CLUSTER,
     EXCLUSIVE,
     HOSTED,
     ONE_SERVER,
@@ -340,7 +341,7 @@ def requests(a: World) -> int:
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in names)
 
 
-@on(QUEUED, drivers=["asyncio"], real=True)
+@on([kind for kind in QUEUED if kind is not CLUSTER], drivers=["asyncio"], real=True)
 async def test_the_tasks_of_a_loop_sleep_on_two_connections_at_most(a: World) -> None:
     def beside(name: str) -> Face:
         return Face(EXCLUSIVE.make(a.clients, f"lock:{name}", index=INDEX), a.driver)

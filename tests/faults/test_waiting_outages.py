@@ -152,7 +152,7 @@ def test_a_wait_goes_on_when_the_scripts_are_flushed(server: RealServer) -> None
 def test_when_all_keys_are_gone_a_waiter_has_the_lock_when_it_asks_next(
     server: RealServer, late: float
 ) -> None:
-    lease = 1.0
+    lease = 3.0
     held = holder(server.client(), lease)
     with waiting(server, server.client()) as result:
         flushed = time.monotonic()
