@@ -346,7 +346,7 @@ DOORS = [
     Mutant(
         "with_lock kills what its command leaves behind",
         "management/with_lock/guard.py",
-        "send([signal.SIGKILL], {os.getpid()}, self._main)",
+        "send(signal.SIGKILL, {os.getpid()}, self._main)",
         "pass",
         "tests/management/test_guard.py::"
         "test_the_command_and_all_that_it_started_are_dead_within_a_second",
@@ -362,10 +362,17 @@ DOORS = [
     Mutant(
         "what a command starts while it is signalled gets the signal too",
         "management/with_lock/guard.py",
-        "if is_last or among_others <= stopped:",
+        "if not (stops and new):",
         "if True:",
         "tests/management/test_descendants.py::"
         "test_what_is_started_while_the_command_is_signalled_gets_the_signal_too",
+    ),
+    Mutant(
+        "what a signal finds stopping itself goes on",
+        "management/with_lock/supervisor.py",
+        "            if clock.now() < self._continues_until:\n",
+        "            if False:\n",
+        "tests/management/test_descendants.py::test_one_that_stops_itself_upon_a_signal_goes_on",
     ),
     Mutant(
         "the guard is no shell that could continue what Ctrl-Z has stopped",
@@ -378,7 +385,7 @@ DOORS = [
     Mutant(
         "what is typed before there is a command comes to it",
         "management/with_lock/guard.py",
-        "            os.kill(pid, number)\n",
+        "            os.kill(self._main, number)\n",
         "            pass\n",
         "tests/management/test_matrix.py::"
         "test_a_key_that_is_typed_before_there_is_a_command_comes_to_it",
@@ -386,7 +393,7 @@ DOORS = [
     Mutant(
         "what is typed comes to a command once",
         "management/with_lock/supervisor.py",
-        " or (signum in _TYPED and self._child.status is None)",
+        " or (signum in _TYPED and self.child.status is None)",
         "",
         "tests/management/test_matrix.py::"
         "test_a_key_that_is_typed_as_the_command_begins_comes_to_it_once",

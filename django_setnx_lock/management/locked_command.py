@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
+from django_setnx_lock.core.locks.layered import LockHandle
 from django_setnx_lock.core.options import Unset, waiting_time
 from django_setnx_lock.key_template import KeyTemplate, MissingValue
 from django_setnx_lock.locks import make_one
@@ -68,31 +67,25 @@ class LockedCommand(BaseCommand):
             message = f"there is no key for the lock {self.lock_key!r} of this command: {error}"
             raise CommandError(message, returncode=statuses.USAGE) from error
         stderr = OutputWrapper(options["stderr"]) if options.get("stderr") else self.stderr
-        made = self._lock(key, wait or 0)
-        is_taken = False
-        while True:
-            try:
-                with _translated(key), made as self.lock:
-                    is_taken = True
-                    return super().execute(*args, **options)
-            except LockBusy as busy:
-                # The command may wait for locks of its own.
-                if is_taken:
-                    raise
-                if wait is not None:
-                    message = _held_by(busy, " is")
-                    raise CommandError(message, returncode=statuses.BUSY) from busy
-                stderr.write(f"waiting for {_held_by(busy, ',')}", lambda plain: plain)
-                made = self._lock(key, None)
+        with _translated(key), self._take(key, wait, stderr) as self.lock:
+            return super().execute(*args, **options)
 
-    def _lock(self, key: str, wait: float | None) -> RedisLock:
+    def _take(self, key: str, wait: float | None, stderr: OutputWrapper) -> LockHandle:
         label = f"command {type(self).__module__.rpartition('.')[2]}"
+        # Whatever RENEW says: a command may take longer than the lease.
+        given: DoorOptions = {"label": label, "renew": True, **self.lock_options}
         faults = (ImproperlyConfigured, TypeError, ValueError)
         with statuses.given_for(faults, statuses.MISCONFIGURED):
-            # Whatever RENEW says: a command may take longer than the lease.
-            given: DoorOptions = {"label": label, "renew": True, **self.lock_options}
-            options = replace(LockOptions(**given), blocking_timeout=wait)
-            return make_one(key, options, user=user_name())
+            made = make_one(key, LockOptions(**given), user=user_name())
+        try:
+            return made.take(wait or 0)
+        except LockBusy as busy:
+            # Not every one who shows it makes sure that it plays no tricks on a terminal.
+            key, whom = printable(repr(busy.key)), printable(holding(busy, None))
+            if wait is not None:
+                raise CommandError(f"{key} is {whom}", returncode=statuses.BUSY) from busy
+            stderr.write(f"waiting for {key}, {whom}", lambda plain: plain)
+        return made.take(None)
 
     def _patience(self) -> float | None:
         """Return for how many seconds the command waits unless its arguments say otherwise."""
@@ -120,11 +113,6 @@ def _translated(key: str) -> Iterator[None]:
             raise
         status = statuses.LOST if isinstance(error, LockLost) else statuses.UNAVAILABLE
         raise CommandError(str(error), returncode=status) from error
-
-
-def _held_by(busy: LockBusy, between: str) -> str:
-    # Not every one who shows it makes sure that it plays no tricks on a terminal.
-    return printable(f"{busy.key!r}{between} {holding(busy, None)}")
 
 
 def _add_arguments(parser: CommandParser, wait: float | None) -> None:

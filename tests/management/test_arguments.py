@@ -79,7 +79,7 @@ def test_options_before_the_key_are_its_own() -> None:
         ("--replicas -1 k cmd", "--replicas is None or a number of replicas"),
         ("--limit 2 --min-hold 3 k cmd", "--min-hold is for a lock that is held alone"),
         ("--note -- k cmd", "expected one argument"),
-        ("-n -w 5 k cmd", "not allowed with argument"),
+        ("-n -w 5 k cmd", "nonblock and wait exclude one another"),
         ("k cmd --settings=x", "write -- before CMD"),
         ("k cmd --settings x -- y", "write -- before CMD"),
         ("k cmd --pythonpath x", "write -- before CMD"),

@@ -203,6 +203,32 @@ def test_what_is_started_while_the_command_is_signalled_gets_the_signal_too(
     assert with_lock.end() == 143
 
 
+# Does what su(1) does when it finds its child stopped: it stops itself, once.
+STOPS_ITSELF = """
+import os, signal, sys
+def stop(*_):
+    signal.signal(signal.SIGCONT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(4)
+signal.signal(signal.SIGTERM, lambda *_: None)
+signal.signal(signal.SIGCONT, stop)
+with open(sys.argv[1], "w") as file:
+    file.write("on\\n")
+while True:
+    signal.pause()
+"""
+
+
+def test_one_that_stops_itself_upon_a_signal_goes_on(forking: Forking, log: Path) -> None:
+    with_lock = forking.start("k", sys.executable, "-ISc", STOPS_ITSELF, str(log))
+    lines(log, 1)
+
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.has_ended(within=15)
+    assert with_lock.end() == 4
+
+
 def test_one_under_another_with_lock_gets_a_signal_once(forking: Forking, log: Path) -> None:
     inner = (sys.executable, "-m", "django", "with_lock", "inner")
     with_lock = forking.start("k", *inner, sys.executable, "-ISc", RECORDER, str(log), "plain")

@@ -133,6 +133,19 @@ def test_the_guard_outlives_what_asks_it_to_end(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_guard_outlives_what_kills_by_the_words_of_the_command(
+    forking: Forking, log: Path
+) -> None:
+    with_lock = forking.start("k", "sh", "-c", 'echo $$ >>"$0"; sleep 60', str(log))
+    command = int(lines(log, 1)[0])
+    guard = guard_of(with_lock.pid)
+
+    # As pkill -f finds them.
+    assert str(log) in Path(f"/proc/{command}/cmdline").read_text()
+    assert str(log) not in Path(f"/proc/{guard}/cmdline").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_guard_ends_with_the_command(forking: Forking, log: Path) -> None:
     with_lock = forking.start("k", "sh", "-c", 'echo $$ >>"$0"; sleep 60', str(log))
     lines(log, 1)

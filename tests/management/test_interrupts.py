@@ -17,7 +17,6 @@ from tests.management.conftest import Program
 from tests.management.forking import Forking
 from tests.processes import eventually
 from tests.servers import RealServer
-from tests.support.seams import PATIENT
 
 Start = Callable[..., Program]
 # A second one of INT and TERM would kill.
@@ -163,7 +162,7 @@ def test_a_signal_at_any_moment_leaves_no_lock(real_cache: RealServer) -> None:
     client = real_cache.client()
     with Forking({"DJANGO_SETTINGS_MODULE": "tests.settings"}) as forking:
         for _ in range(60):
-            with_lock = forking.start("--timeout", "60", "k", "true", first=PATIENT)
+            with_lock = forking.start("--timeout", "60", "k", "true")
             time.sleep(random.uniform(0, 0.06))  # noqa: S311 - any moment will do
             with_lock.send(signal.SIGTERM)
             assert with_lock.end() in (0, 143, -signal.SIGTERM)

@@ -306,14 +306,6 @@ Child.look = look
 """
 
 
-# What with_lock has to run first to wait for its release after a signal, on a busy machine too.
-PATIENT = """
-from django_setnx_lock.management.with_lock import supervisor
-
-supervisor._RELEASE_AT_LEAST = supervisor._RELEASE_WITHIN
-"""
-
-
 # What with_lock has to run first to take a signal for a copy however late it comes.
 COPIES_COME_LATE = """
 from django_setnx_lock.management.with_lock import supervisor

@@ -26,18 +26,18 @@ from django_setnx_lock.management.with_lock.arguments import (
     WithLockParser,
     add_options,
     check,
+    lock_options,
     terms_of,
 )
 from django_setnx_lock.management.with_lock.child import fence_of, label_for, locate
 from django_setnx_lock.management.with_lock.interrupts import Interrupted, Interrupts, end_as_by
 from django_setnx_lock.management.with_lock.messages import Messages
-from django_setnx_lock.management.with_lock.supervisor import supervise
+from django_setnx_lock.management.with_lock.supervisor import Supervisor
 from django_setnx_lock.management.wording import holding, user_name
-from django_setnx_lock.options import LockOptions
 
-# Between two tries of a caller that waits while Redis is away, in seconds.
 # Causes that may pass while one waits.
 _PASSING = frozenset({"unreachable", "timeout", "readonly"})
+# Between two tries of a caller that waits while Redis is away, in seconds.
 _PAUSE = 0.5
 
 
@@ -56,6 +56,8 @@ class Command(BaseCommand):
     )
     # A cron job should not pay for them every time, and not fail for a matter of another app.
     requires_system_checks = ()
+    # What the parser makes of the words of the line.
+    stealth_options = ("key", "command")
     _is_program = False
     # The signal that gave our status, or 0.
     _ended_by = 0
@@ -94,7 +96,8 @@ class Command(BaseCommand):
             if not isinstance(error, ChildFailed):
                 if options["traceback"]:
                     traceback.print_exc()
-                Messages(self.stderr, options).say(str(error), of_busy=isinstance(error, Busy))
+                verbosity = 1 if isinstance(error, Busy) else 0
+                Messages(self.stderr, options).say(str(error), verbosity)
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -121,10 +124,15 @@ class Command(BaseCommand):
             raise CommandError(message, returncode=statuses.USAGE)
         with statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED):
             prefix = key_prefix()
-        with statuses.given_for((TypeError, ValueError), statuses.USAGE):
+        with statuses.given_for(ValueError, statuses.USAGE):
             check(options, prefix)
-        command = options["command"]
-        made = _lock(label_for(command), options)
+            command = options["command"]
+            given = lock_options(options, label_for(command))
+        # The options given here are checked by now, so the fault is in the settings.
+        faults = (ImproperlyConfigured, TypeError, ValueError)
+        with statuses.given_for(faults, statuses.MISCONFIGURED):
+            # It says itself whom it waits for.
+            made = make_one(options["key"], given, user=user_name(), wait_warning=None)
         with statuses.given_for(ValueError, statuses.USAGE):
             terms = terms_of(options, made.timeout)
         # Not only after a wait, which would be for nothing.
@@ -134,78 +142,54 @@ class Command(BaseCommand):
             held = _take(made, interrupts, options, said)
             began, key, fence = clock.now(), held.key, fence_of(held)
             with_fence = f" with fence {fence}" if fence is not None else ""
-            said.say(f"has taken {key!r}{with_fence}", is_detail=True)
-            outcome = supervise(command, held, interrupts, said, terms, is_program=self._is_program)
-        self._ended_by = outcome.ended_by
-        held_for = clock.now() - began
-        how = "lost" if outcome.is_lost else "let go of"
+            said.say(f"has taken {key!r}{with_fence}", verbosity=2)
+            supervisor = Supervisor(held, interrupts, said, terms)
+            supervisor.run(command, is_program=self._is_program)
+        child, held_for = supervisor.child, clock.now() - began
+        how = "lost" if supervisor.is_lost else "let go of"
         said.say(
-            f"has {how} {key!r} after {held_for:.1f} s; "
-            f"{name} ended with status {outcome.child_status}",
-            is_detail=True,
+            f"has {how} {key!r} after {held_for:.1f} s; {name} ended with status {child.status}",
+            verbosity=2,
         )
-        if status := outcome.status:
+        self._ended_by = 0 if supervisor.is_lost else child.ended_by
+        if status := statuses.LOST if supervisor.is_lost else child.status:
             raise ChildFailed(f"{name} ended with status {status}", returncode=status)
-
-
-def _lock(label: str, options: Mapping[str, Any]) -> RedisLock:
-    names = ("timeout", "min_hold", "replicas", "note", "shared", "limit")
-    using = options["using"]
-    # The options given here are checked by now, so the fault is in the settings.
-    faults = (ImproperlyConfigured, TypeError, ValueError)
-    with statuses.given_for(faults, statuses.MISCONFIGURED):
-        given = LockOptions(
-            using=using.split(",") if using and "," in using else using,
-            label=label,
-            # Whatever RENEW says: the command may take longer than the lease.
-            renew=True,
-            **{name: options[name] for name in names},
-        )
-        # It says itself whom it waits for.
-        return make_one(options["key"], given, user=user_name(), wait_warning=None)
 
 
 def _take(
     lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any], said: Messages
 ) -> LockHandle:
+    """Take ``lock``; a wait goes on while Redis is away for a part of its time."""
     limit: float | None = 0 if options["nonblock"] else options["wait"]
     end = math.inf if limit is None else clock.now() + limit
-    try:
-        try:
-            return interrupts.take(lock, 0)
-        except LockBusy as busy:
-            if limit == 0:
-                raise
-            if limit is None:
-                seen = _look(lock, interrupts, options)
-                said.say(f"waiting for {lock.key!r}, {holding(busy, seen)}", of_busy=True)
-        return _wait(lock, interrupts, end, said)
-    except LockBusy as busy:
-        seen = _look(lock, interrupts, options)
-        message = f"{lock.key!r} is {holding(busy, seen)}"
-        raise Busy(message, returncode=options["busy_code"]) from busy
-
-
-def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -> LockHandle:
-    """Take ``lock`` by ``end``, on ``clock``, also if Redis is away for a part of that time."""
-    is_told = False
+    blocking_timeout: float | None = 0
+    has_waited = is_told = False
     while True:
-        left = end - clock.now()
         try:
-            return interrupts.take(lock, None if left == math.inf else max(left, 0))
+            return interrupts.take(lock, blocking_timeout)
+        except LockBusy as busy:
+            is_over = has_waited or limit == 0
+            whom = holding(busy, _look(lock, options)) if is_over or limit is None else ""
+            if is_over:
+                message = f"{lock.key!r} is {whom}"
+                raise Busy(message, returncode=options["busy_code"]) from busy
+            if whom:
+                said.say(f"waiting for {lock.key!r}, {whom}", verbosity=1)
         except LockUnavailable as error:
             left = end - clock.now()
-            if error.cause not in _PASSING or left <= 0:
+            if not has_waited or error.cause not in _PASSING or left <= 0:
                 raise
             if not is_told:
                 is_told = True
                 said.say(f"still waiting for {lock.key!r}: {error}")
-        interrupts.check(min(_PAUSE, left))
+            interrupts.check(min(_PAUSE, left))
+        has_waited = True
+        blocking_timeout = None if limit is None else max(end - clock.now(), 0)
 
 
-def _look(lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any]) -> LockInfo | None:
+def _look(lock: RedisLock, options: Mapping[str, Any]) -> LockInfo | None:
     """Look at the lock in Redis; return None where that cannot be done."""
-    with interrupts.raising(), contextlib.suppress(LockUnavailable):
+    with contextlib.suppress(LockUnavailable):
         if not isinstance(lock, Redlock):
             return inspector(options["using"]).get(lock.name)
     return None

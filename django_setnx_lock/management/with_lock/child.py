@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 from django.core.management import CommandError
@@ -125,71 +125,60 @@ def _undo_settings(environment: dict[str, str]) -> None:
 
 
 class Child:
-    """A running command, and all that comes from it. Raises CannotRun when it cannot be started.
+    """A command, and all that comes from it. Raises CannotRun.
 
     It stays in our process group. With ``adopts`` this process has no other children, and so knows
-    which to end when the guard was killed. What is typed at the terminal after ``before_start`` was
-    called reaches the command once; what that raises keeps the command from being started.
+    which to end when the guard was killed. What is typed at the terminal once this is made reaches
+    the command, once; :meth:`begin` starts it.
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        adopts: bool = False,
-        before_start: Callable[[], object] = lambda: None,
+        self, command: Sequence[str], environment: Mapping[str, str], *, adopts: bool = False
     ) -> None:
         self.program = os.path.basename(command[0])
         # 128+N when the signal N ended it, which is ``ended_by`` then. None while it lives.
         self.status: int | None = None
         self.ended_by = 0
+        # Why it could not be executed.
+        self.failure: CannotRun | None = None
         # Whether it is being killed as the guard was.
         self.was_unguarded = False
         self.pid = 0
-        #: Where :meth:`look` has news to read when there are any.
-        self.connections: list[socket.socket] = []
-        self._error: int | None = None
+        self._command = command
         self._is_gone = False
         self._said = b""
-        path = locate(command[0])
+        # Python sets it in the guard as well.
+        unset = "" if "LC_CTYPE" in environment else "LC_CTYPE"
+        self._asked = b"\0".join(map(os.fsencode, [unset, locate(command[0]), *command]))
         self._adopts = adopts and guard.adopt_orphans()
         try:
             self._guard, self._control = _start_guard(environment)
         except OSError as error:
-            raise _cannot("started", command, error) from error
-        self.connections = [self._control]
-        # Else it has that of the guard, where Python has set it.
-        options = "" if "LC_CTYPE" in environment else "no LC_CTYPE"
-        try:
-            before_start()
-            self._start([options, path, *command])
-        except BaseException:
-            try:
-                if self._error is None:
-                    # It may have been started by a guard that was killed before it said so.
-                    self.kill()
-                    self.wait()
-            finally:
-                self.close()
-            raise
+            raise self._cannot("started", error) from error
+        #: Where :meth:`look` has news to read when there are any.
+        self.connection: socket.socket | None = self._control
+
+    def begin(self) -> None:
+        """Start it. Raises CannotRun; but :attr:`failure` is known only when it has ended."""
+        # A guard that was killed does not listen.
+        with contextlib.suppress(ConnectionError):
+            self._control.sendall(b"%d\n" % len(self._asked) + self._asked)
+        while not (self.pid or self._is_gone or self.connection is None):
+            self.look(_SHORT)
+        if not self.pid:
+            raise self.failure or self._cannot("started", "what is to guard it was killed")
 
     def look(self, seconds: float = 0) -> None:
         """Take note of what the guard says, within ``seconds``; let one that was stopped go on."""
         news = select.poll()
-        for control in self.connections:
-            news.register(control, select.POLLIN)
+        if self.connection is not None:
+            news.register(self.connection, select.POLLIN)
         news.poll(seconds * 1000)
         self._receive()
-        if self._guard:
-            # A program that called us may have taken note of its end.
-            ended, status = self._guard, 0
-            with contextlib.suppress(ChildProcessError):
-                ended, status = os.waitpid(self._guard, os.WNOHANG | os.WUNTRACED)
-            if os.WIFSTOPPED(status):
+        # A program that called us may have taken note of its end.
+        with contextlib.suppress(ProcessLookupError):
+            if self.connection is not None:
                 os.kill(self._guard, signal.SIGCONT)
-            elif ended:
-                self._guard = 0
 
     def send(self, signum: int) -> None:
         """Send the signal to the command itself."""
@@ -197,19 +186,16 @@ class Child:
             if self.status is None:
                 os.kill(self.pid, signum)
 
-    def send_to_all(self, *signums: int) -> bool:
-        """Send the signals to all that comes from it; False when we may not signal some."""
+    def send_to_all(self, signum: int) -> bool:
+        """Send the signal to all that comes from it; False when we may not signal some."""
         self._receive()
-        # What another with_lock among them runs gets only what that one passes on.
-        return self._is_gone or guard.send(signums, self._roots(), self._main())
+        main = self.pid if self.status is None else 0
+        return self._is_gone or guard.send(signum, self._roots(), main)
 
     def kill(self) -> bool:
         """Kill all that comes from it; return False when we may not signal some."""
         allowed = self.send_to_all(signal.SIGKILL)
-        if self._guard:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._guard, signal.SIGCONT)
-        # It goes on until none is left, however many are started meanwhile.
+        # The guard goes on until none is left, however many are started meanwhile.
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         return allowed
@@ -221,81 +207,67 @@ class Child:
 
     def is_extinct(self) -> bool:
         """Whether nothing that comes from it lives any more."""
-        if self._is_gone or self.connections:
+        if self._is_gone or self.connection is not None:
             return self._is_gone
         # The guard was killed, so that nobody else does it.
-        guard.send([signal.SIGKILL], self._roots(), 0)
-        return not guard.family(self._roots())[0]
+        guard.send(signal.SIGKILL, self._roots(), 0)
+        return not guard.family(self._roots())
 
     def close(self) -> None:
-        """Kill what is left of it, if anything is, without waiting for that."""
+        """Have what is left of it killed, if anything is, without waiting for that."""
+        is_over = self._is_gone or self.connection is None
         self._hang_up()
         if self._adopts:
             guard.adopt_orphans(adopts=False)
-        if self._guard:
-            with contextlib.suppress(ChildProcessError, ProcessLookupError):
-                os.kill(self._guard, signal.SIGCONT)
-                os.waitpid(self._guard, 0 if self._is_gone or not self.pid else os.WNOHANG)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._guard, 0 if is_over else os.WNOHANG)
 
     def _roots(self) -> set[int]:
         """Return the processes of which all descendants come from the command."""
-        if self.connections:
-            return {self._guard} - {0}
+        if self.connection is not None:
+            return {self._guard}
         return {os.getpid()} if self._adopts else set()
-
-    def _main(self) -> int:
-        return self.pid if self.status is None else 0
-
-    def _start(self, words: Sequence[str]) -> None:
-        asked = b"\0".join(map(os.fsencode, words))
-        # A guard that was killed does not answer.
-        with contextlib.suppress(ConnectionError):
-            self._control.sendall(b"%0*d" % (guard.LENGTH, len(asked)) + asked)
-        while not self.pid:
-            if self._error is not None:
-                why = os.strerror(self._error)
-                if self._error == errno.ENOENT:
-                    why = "the interpreter named in its first line is not found"
-                raise _cannot("executed", words[2:], why)
-            if self._is_gone or not self.connections:
-                raise _cannot("started", words[2:], "what is to guard it was killed")
-            self.look(_SHORT)
 
     def _receive(self) -> None:
         """Take note of what the guard has said."""
-        for control in self.connections:
+        while self.connection is not None:
             try:
-                said = control.recv(4096, socket.MSG_DONTWAIT)
+                said = self.connection.recv(4096, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except ConnectionError:
                 said = b""
             *lines, self._said = (self._said + said).split(b"\n")
             for line in lines:
-                self._note(*line.decode().split())
+                what, number = line.decode().split()
+                self._note(what, int(number))
             if not said:
                 self._hang_up()
                 if not self._is_gone:
-                    self._note("killed")
-                    self._note("ended", str(-signal.SIGKILL))
+                    self.was_unguarded = True
+                    self._note("ended", -signal.SIGKILL)
 
     def _hang_up(self) -> None:
-        self.connections = []
+        self.connection = None
         self._control.close()
 
-    def _note(self, what: str, *numbers: str) -> None:
+    def _note(self, what: str, number: int) -> None:
         if what == "started":
-            self.pid = int(numbers[0])
+            self.pid = number
         elif what == "failed":
-            self._error = int(numbers[0])
+            why = os.strerror(number)
+            if number == errno.ENOENT:
+                why = "the interpreter named in its first line is not found"
+            self.failure = self._cannot("executed", why)
         elif what == "ended" and self.status is None:
-            code = int(numbers[0])
-            self.ended_by = max(-code, 0)
-            self.status = code if code >= 0 else statuses.killed_by(-code)
-        elif what == "killed":
-            self.was_unguarded = True
+            self.ended_by = max(-number, 0)
+            self.status = number if number >= 0 else statuses.killed_by(-number)
         elif what == "gone":
             self._is_gone = True
+
+    def _cannot(self, be: str, why: object) -> CannotRun:
+        message = f"{self._command[0]} cannot be {be}: {why}"
+        return CannotRun(message, returncode=statuses.CANNOT_EXECUTE)
 
 
 def _start_guard(environment: Mapping[str, str]) -> tuple[int, socket.socket]:
@@ -306,8 +278,7 @@ def _start_guard(environment: Mapping[str, str]) -> tuple[int, socket.socket]:
     python = _python()
     blocked = ",".join(str(int(number)) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     try:
-        # Unlike subprocess, this runs no Python between fork and exec, which is not safe
-        # beside other threads, and it passes on the open files that were to be inherited.
+        # Unlike subprocess, this passes on the open files that were to be inherited.
         pid = os.posix_spawn(
             python,
             [python, "-IS", guard.__file__, str(inherited), blocked],
@@ -329,8 +300,3 @@ def _python() -> str:
     if _PYTHON.match(os.path.basename(sys.executable or "")):
         return sys.executable
     return shutil.which("python3") or sys.executable
-
-
-def _cannot(be: str, command: Sequence[str], why: object) -> CannotRun:
-    message = f"{command[0]} cannot be {be}: {why}"
-    return CannotRun(message, returncode=statuses.CANNOT_EXECUTE)

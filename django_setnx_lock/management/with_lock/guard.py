@@ -9,10 +9,11 @@ This file is run as a program, by ``python -IS``, and imports little so that it 
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
-import select
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,14 +26,10 @@ else:
 
 #: What ps calls it: 15 characters at most.
 NAME = b"with_lock-guard"
-#: With so many digits begins what it is asked, which is followed by its length in bytes.
-LENGTH = 20
 #: What runs a script that does not say by what it is to be run.
 SHELL = b"/bin/sh"
 # Linux alone: that orphans come to us, that we die with our parent, and what we are called.
 _SUBREAPER, _PDEATHSIG, _NAME = 36, 1, 15
-# Whether we leave a core.
-_DUMPABLE = 4
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 0.5
 # The keys of a terminal that end a program go to the whole process group.
 _TYPED = {signal.SIGINT, signal.SIGQUIT}
@@ -43,9 +40,9 @@ _LOOKS = 10
 class Process:
     """A process as it was found; one that has ended stays until its parent takes note of it."""
 
-    def __init__(self, pid: int, parent: int, group: int, name: bytes, *, has_ended: bool) -> None:
-        self.pid, self.parent, self.group, self.name = pid, parent, group, name
-        self.has_ended = has_ended
+    def __init__(self, pid: bytes | str, parent: bytes, state: bytes, name: bytes) -> None:
+        self.pid, self.parent, self.name = int(pid), int(parent), name
+        self.has_ended = state[:1] in (b"Z", b"X")
 
 
 def adopt_orphans(*, adopts: bool = True) -> bool:
@@ -53,73 +50,60 @@ def adopt_orphans(*, adopts: bool = True) -> bool:
     return _prctl(_SUBREAPER, int(adopts))
 
 
-def forgo_core() -> None:
-    """Leave no core, also not to a program that would be started for it."""
-    _prctl(_DUMPABLE, 0)
-
-
-def family(roots: set[int], *, nested: bool = True) -> tuple[list[Process], set[int]]:
-    """Find what lives of all that descends from ``roots``, and the process groups of others.
+def family(roots: set[int], *, nested: bool = True) -> list[int]:
+    """Find what lives of all that descends from ``roots``, parents before their children.
 
     Without ``nested``, not what another with_lock among them looks after.
     """
-    found = list(_processes())
     children: dict[int, list[Process]] = {}
-    for each in found:
+    for each in _processes():
         children.setdefault(each.parent, []).append(each)
+    # Those that have ended lead to others: the table was not read at a single moment, and their
+    # children may have been found before they got another parent.
     known: dict[int, Process] = {}
     to_visit = [*roots]
     while to_visit:
         for each in children.get(to_visit.pop(), ()):
-            if each.pid not in known and (nested or each.name != NAME):
+            if each.pid not in known.keys() | roots and (nested or each.name != NAME):
                 known[each.pid] = each
                 to_visit.append(each.pid)
-    # Those that have ended only lead to others: the table was not read at a single moment, and
-    # their children may have been found before they got another parent.
-    living = [each for each in found if not each.has_ended]
-    ours = known.keys() - roots
-    members = [each for each in known.values() if each.pid in ours and not each.has_ended]
-    return members, {each.group for each in living if each.pid not in ours}
+    return [each.pid for each in known.values() if not each.has_ended]
 
 
-def send(signums: Iterable[int], roots: set[int], main: int) -> bool:
-    """Send the signals to all of the family, once each; False when some may not be signalled.
+def send(signum: int, roots: set[int], main: int) -> bool:
+    """Send a signal to all of the family, once each; False when some may not be signalled.
 
-    With KILL, also to what another with_lock among them looks after. ``main``: whom to send them to
+    With KILL, also to what another with_lock among them looks after. ``main``: whom to send it to
     where the system tells of nobody, or 0.
 
-    Whole groups are signalled where there is nobody else in them: nobody escapes that by a fork.
-    From others nobody escapes as they stand still before; the signals have to let them go on.
+    But for KILL and CONT, all are stopped before, so that nobody escapes by a fork, and no script
+    goes on to its next line. They go on after it, children first, so that parents find them so.
     """
-    is_last = signal.SIGKILL in signums
-    stopped: set[int] = set()
+    stops = signum not in (signal.SIGKILL, signal.SIGCONT)
+    members: list[int] = []
     # What starts others faster than we look is not waited for.
     for _ in range(_LOOKS):
-        members, of_others = family(roots, nested=is_last)
-        among_others = {each.pid for each in members if each.group in of_others}
-        if is_last or among_others <= stopped:
+        before, members = members, family(roots, nested=signum == signal.SIGKILL)
+        new = [pid for pid in members if pid not in before]
+        if not (stops and new):
             break
-        for pid in among_others - stopped:
-            try:  # noqa: SIM105 - contextlib takes long to import
-                os.kill(pid, signal.SIGSTOP)
-            except OSError:
-                # It has ended, or may not be signalled.
-                pass
-        stopped |= among_others
-    # Parents first, so that no script goes on to its next line. A dict, as that has an order.
-    targets = {each.pid if each.group in of_others else -each.group: None for each in members}
-    if main and not targets:
-        targets = {main: None}
-    allowed = True
-    for target in targets:
-        for signum in signums:
-            try:
-                os.kill(target, signum)
-            except ProcessLookupError:
-                pass
-            except PermissionError:
-                allowed = False
-    return allowed
+        for pid in new:
+            _send(signal.SIGSTOP, pid)
+    members = members or [main] * bool(main)
+    is_allowed = [_send(signum, pid) for pid in members]
+    for pid in reversed(members):
+        _send(signal.SIGCONT, pid)
+    return all(is_allowed)
+
+
+def _send(signum: int, target: int) -> bool:
+    try:
+        os.kill(target, signum)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return False
+    return True
 
 
 def _processes() -> Iterator[Process]:
@@ -139,28 +123,22 @@ def _processes() -> Iterator[Process]:
                 head, _, rest = file.read().rpartition(b")")
         except OSError:
             continue
-        state, parent, group = rest.split(None, 3)[:3]
-        name = head.partition(b"(")[2]
-        yield Process(int(pid), int(parent), int(group), name, has_ended=state in b"ZX")
+        state, parent = rest.split(None, 2)[:2]
+        yield Process(pid, parent, state, head.partition(b"(")[2])
 
 
 def _from_ps() -> Iterator[Process]:
     import subprocess
 
-    columns = ["-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat=", "-o", "comm="]
+    columns = ["-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "comm="]
     try:
-        with subprocess.Popen(
-            ["ps", "-A", *columns], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as ps:
-            for line in ps.stdout or ():
-                pid, parent, group, state, name = line.split(None, 4)
-                has_ended = state.startswith(b"Z")
-                if int(pid) != ps.pid:
-                    yield Process(
-                        int(pid), int(parent), int(group), name.strip(), has_ended=has_ended
-                    )
+        ps = subprocess.Popen(["ps", "-A", *columns], stdout=-1, stderr=subprocess.DEVNULL)
     except OSError:
         return
+    for line in ps.communicate()[0].splitlines():
+        pid, parent, state, name = line.split(None, 3)
+        if int(pid) != ps.pid:
+            yield Process(pid, parent, state, name.strip())
 
 
 def _prctl(option: int, value: int | bytes) -> bool:
@@ -177,11 +155,13 @@ def _prctl(option: int, value: int | bytes) -> bool:
 
 
 class _Guard:  # pragma: no cover - it runs where nothing measures
-    """What the guard does, with all signals blocked, as what asks to end is not for it."""
+    """What the guard does, with all signals blocked, as what asks to end is not for it.
+
+    ``control``: the connection to with_lock. ``mask``: the signals that the command has blocked.
+    """
 
     def __init__(self, control: int, mask: Iterable[int]) -> None:
-        # The signals that the command has blocked, and the connection to with_lock.
-        self._mask, self._control = mask, control
+        self._control, self._mask = control, mask
         os.set_inheritable(control, False)
         # The command, until it has ended.
         self._main = 0
@@ -189,72 +169,66 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
         _prctl(_NAME, NAME)
 
     def run(self) -> NoReturn:
-        """Start what with_lock asks for, and look after it until all of it is gone."""
-        options, path, *words = self._asked()
-        self._start(options, path, words)
-        self._look_after()
+        """Start the command when with_lock says so, and look after it until all of it is gone."""
+        asked = self._asked()
+        if asked:
+            self._start(*asked)
+            self._look_after()
+        os._exit(0)
 
     def _asked(self) -> list[bytes]:
-        data, length = b"", LENGTH
-        while len(data) < length:
-            more = self._hear(length - len(data))
-            if not more:
-                os._exit(0)
-            data += more
-            if len(data) == LENGTH == length:
-                length += int(data)
-        return data[LENGTH:].split(b"\0")
-
-    def _start(self, options: bytes, path: bytes, words: list[bytes]) -> None:
-        failed, to_fail = os.pipe()
-        ready, to_begin = os.pipe()
-        guard = os.getpid()
+        """Return what :meth:`_start` is to start, or nothing if with_lock is gone."""
+        # Not in our own command line, by which somebody may kill all that has a word in it.
         try:
-            pid = os.fork()
-        except OSError as error:
-            # There are as many processes as there may be.
-            self._say("failed", error.errno or 0)
+            with open(self._control, "rb", closefd=False) as file:
+                length = int(file.readline() or 0)
+                data = file.read(length)
+        except ConnectionError:
+            return []
+        return data.split(b"\0") if length and len(data) == length else []
+
+    def _start(self, unset: bytes, path: bytes, *words: bytes) -> None:
+        """``unset``: a variable that only Python has set, or nothing."""
+        guard, (ready, to_begin) = os.getpid(), os.pipe()
+        try:
+            self._main = os.fork()
+            if self._main:
+                _thread.start_new_thread(self._outlive_with_lock, ())
+        except (OSError, RuntimeError):
+            # There are as many processes or threads as there may be.
+            self._say("failed", errno.EAGAIN)
+            self._say("gone")
             os._exit(0)
-        if not pid:
+        if not self._main:
             try:
                 os.close(to_begin)
-                os.read(ready, 1)
-                self._become(options, path, words, guard)
+                # Nothing comes from a guard that has ended.
+                if os.read(ready, 1):
+                    self._become(guard, unset, path, words)
             except OSError as error:
-                os.write(to_fail, b"%d" % (error.errno or 0))
+                self._say("failed", error.errno or 0)
             finally:
                 os._exit(1)
-        os.close(to_fail)
-        os.close(ready)
+        self._say("started", self._main)
         # What was typed before there was a command has come to us, and later to both. It waits
         # with all signals blocked, so that none comes to it twice.
         for number in signal.sigpending() & _TYPED:
-            os.kill(pid, number)
-        os.close(to_begin)
+            os.kill(self._main, number)
+        os.write(to_begin, b"\n")
         # What ends the group of with_lock is not to end us. A session, as a parent in another group
         # of the same one would make the kernel believe that we continue what Ctrl-Z has stopped.
         os.setsid()
-        if number := os.read(failed, 16):
-            os.waitpid(pid, 0)
-            self._say("failed", int(number))
-            os._exit(0)
-        os.close(failed)
-        self._main = pid
-        self._say("started", pid)
 
-    def _become(self, options: bytes, path: bytes, words: list[bytes], guard: int) -> None:
+    def _become(self, guard: int, unset: bytes, path: bytes, words: tuple[bytes, ...]) -> None:
         if _prctl(_PDEATHSIG, signal.SIGKILL) and os.getppid() != guard:
             return
-        if options == b"no LC_CTYPE":
-            os.unsetenv("LC_CTYPE")
+        if unset:
+            os.unsetenv(unset)
         # The command starts as if there were no Python in between.
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
             if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-        self._execute(path, words)
-
-    def _execute(self, path: bytes, words: list[bytes]) -> None:
         try:
             os.execv(path, words)  # noqa: S606 - it is what was asked for
         except OSError as error:
@@ -267,56 +241,33 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             os.execv(SHELL, [SHELL, path, *words[1:]])  # noqa: S606
 
     def _look_after(self) -> NoReturn:
-        wake, writer = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        events = select.poll()
-        events.register(wake, select.POLLIN)
-        events.register(self._control, select.POLLIN)
-        pause, is_ending = _SHORTEST_LOOK, False
         while True:
-            # Where we cannot adopt, what the command leaves behind is lost to us.
-            if not self._reap():
+            try:
+                pid, status = os.wait()
+            except ChildProcessError:
+                # Where we cannot adopt, what the command leaves behind is lost to us.
                 self._say("gone")
                 os._exit(0)
-            if is_ending:
-                send([signal.SIGKILL], {os.getpid()}, self._main)
-            for fd, _ in events.poll(pause * 1000 if is_ending else None):
-                if fd == wake:
-                    os.read(wake, 4096)
-                else:
-                    # with_lock has no more to say, or is gone.
-                    is_ending = True
-                    events.unregister(self._control)
-            pause = min(pause * 1.5, _LONGEST_LOOK)
+            if pid == self._main:
+                self._main = 0
+                self._say("ended", os.waitstatus_to_exitcode(status))
 
-    def _reap(self) -> bool:
-        """Take note of children that have ended; return False when there are none any more."""
-        try:
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if not pid:
-                    return True
-                if pid == self._main:
-                    self._main = 0
-                    self._say("ended", os.waitstatus_to_exitcode(status))
-        except ChildProcessError:
-            return False
-
-    def _hear(self, size: int) -> bytes:
-        """Return what with_lock says; nothing when it has no more to say, or is gone."""
-        try:
-            return os.read(self._control, size)
+    def _outlive_with_lock(self) -> NoReturn:
+        """Kill all that is left, again and again, when with_lock has no more to say, or is gone."""
+        try:  # noqa: SIM105 - contextlib takes long to import
+            os.read(self._control, 1)
         except ConnectionError:
             # It was killed before it had read all that we said.
-            return b""
+            pass
+        pause = _SHORTEST_LOOK
+        while True:
+            send(signal.SIGKILL, {os.getpid()}, self._main)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK)
 
-    def _say(self, *words: str | int) -> None:
+    def _say(self, what: str, number: int = 0) -> None:
         try:  # noqa: SIM105 - contextlib takes long to import
-            os.write(self._control, (" ".join(map(str, words)) + "\n").encode())
+            os.write(self._control, b"%s %d\n" % (what.encode(), number))
         except OSError:
             # with_lock is gone.
             pass

@@ -11,28 +11,21 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError
 from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
 
-from . import guard
-
 # These end a program that does not catch them; the rare ones are caught where nothing else has
 # use for them.
-RARE = frozenset(
+_RARE = frozenset(
     getattr(signal, name)
     for name in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGXCPU", "SIGPOLL", "SIGPWR", "SIGSTKFLT")
     if hasattr(signal, name)
 )
 _USUAL = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
-ENDING = RARE | _USUAL | {signal.SIGUSR1, signal.SIGUSR2}
-_CAUGHT = (*sorted(ENDING), signal.SIGCHLD)
-# So many seconds after a signal, even the undoing of a grant is broken off.
-_PATIENCE = 1.0
+ENDING = _RARE | _USUAL | {signal.SIGUSR1, signal.SIGUSR2}
 # poll() refuses to wait for weeks.
 _LONGEST_WAIT = 3600.0
 
@@ -54,18 +47,20 @@ class Interrupts:
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
         self._guard = threading.Lock()
-        self._is_open = False
         self._is_raising = False
-        self._first: float | None = None
 
     def __enter__(self) -> Interrupts:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        self._is_open = True
-        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for signum in _CAUGHT:
-            self.catch(signum)
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._wakeup_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for signum in (*sorted(ENDING), signal.SIGCHLD):
+            before = signal.getsignal(signum)
+            is_used = signum in _RARE and before is not signal.SIG_DFL
+            is_ignored = before is signal.SIG_IGN and signum != signal.SIGCHLD
+            # None: not set from Python, so that it could not be put back.
+            if before is not None and not is_used and not is_ignored:
+                self._before[signum] = signal.signal(signum, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,57 +68,36 @@ class Interrupts:
             signal.signal(signum, before)
         signal.set_wakeup_fd(self._wakeup_before)
         with self._guard:
-            self._is_open = False
-            os.close(self._reader)
-            os.close(self._writer)
+            self._reader.close()
+            self._writer.close()
 
-    def catch(self, signum: int) -> None:
-        """Catch this signal, too, until the end of the block."""
-        before = signal.getsignal(signum)
-        is_ignored = before is signal.SIG_IGN and signum != signal.SIGCHLD
-        if signum in RARE and before is not signal.SIG_DFL:
-            return
-        # None: not set from Python, so that it could not be put back.
-        if before is not None and not is_ignored:
-            self._before[signum] = signal.signal(signum, self._on_signal)
-
-    def wait(self, timeout: float, connections: Iterable[socket.socket] = ()) -> list[int]:
+    def wait(self, timeout: float, connection: socket.socket | None = None) -> list[int]:
         """Return the signals that came since the last call, each once.
 
-        Waits up to ``timeout`` seconds for one, for :meth:`wake`, or for what ``connections`` say.
+        Waits up to ``timeout`` seconds for one, for :meth:`wake`, or for what ``connection`` says.
         """
         news = select.poll()
-        for fd in (self._reader, *(one.fileno() for one in connections)):
-            news.register(fd, select.POLLIN)
+        for each in filter(None, (self._reader, connection)):
+            news.register(each, select.POLLIN)
         news.poll(min(timeout, _LONGEST_WAIT) * 1000)
         came: dict[int, None] = {}
         with contextlib.suppress(BlockingIOError):
-            while numbers := os.read(self._reader, 4096):
+            while numbers := self._reader.recv(4096):
                 came.update(dict.fromkeys(numbers))
         came.pop(0, None)
         return list(came)
 
     def wake(self) -> None:
         """Let :meth:`wait` return. For any thread, also when the block is over."""
-        with self._guard, contextlib.suppress(BlockingIOError):
-            if self._is_open:
-                os.write(self._writer, b"\0")
+        # A socket that is closed has no number that a file of others could have by now.
+        with self._guard, contextlib.suppress(OSError):
+            self._writer.send(b"\0")
 
     def check(self, timeout: float = 0) -> None:
         """Raise Interrupted if a signal asks to end within ``timeout`` seconds, or has asked."""
         for signum in self.wait(timeout):
             if signum in ENDING:
                 raise Interrupted(signum)
-
-    @contextlib.contextmanager
-    def raising(self) -> Iterator[None]:
-        """Raise Interrupted inside the block when a signal asks to end, or has asked."""
-        self._is_raising = True
-        try:
-            self.check()
-            yield
-        finally:
-            self._is_raising = False
 
     def take(self, lock: RedisLock, blocking_timeout: float | None) -> LockHandle:
         """Take ``lock`` as :meth:`RedisLock.take` does; upon a signal, raise Interrupted instead.
@@ -132,9 +106,13 @@ class Interrupts:
         """
         granted: list[LockHandle] = []
         try:
-            with self.raising():
+            self._is_raising = True
+            try:
+                self.check()
                 # map() and extend() are C, so no signal handler runs between grant and list.
                 granted.extend(map(lock.take, [blocking_timeout]))
+            finally:
+                self._is_raising = False
         except BaseException:
             for held in granted:
                 with contextlib.suppress(LockError):
@@ -143,14 +121,10 @@ class Interrupts:
         return granted[0]
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if signum not in ENDING or not self._is_raising:
-            return
-        now = clock.now()
-        if self._first is None:
-            self._first = now
-        elif now < self._first + _PATIENCE:
-            return
-        raise Interrupted(signum)
+        if signum in ENDING and self._is_raising:
+            # Another one would break off the undoing of the grant.
+            self._is_raising = False
+            raise Interrupted(signum)
 
 
 def end_as_by(signum: int) -> None:
@@ -166,7 +140,6 @@ def end_as_by(signum: int) -> None:
         # They may be closed, or None if they never were open.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    guard.forgo_core()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     # KILL cannot be set.
     with contextlib.suppress(OSError):

@@ -16,16 +16,11 @@ class Messages:
 
     def __init__(self, stream: Any, options: Mapping[str, Any]) -> None:
         self._stream = stream
-        self._is_quiet = options["quiet"] or options["verbosity"] < 1
-        self._is_verbose = options["verbosity"] > 1
+        self._verbosity = 0 if options["quiet"] else options["verbosity"]
 
-    def say(self, message: str, *, of_busy: bool = False, is_detail: bool = False) -> None:
-        """Tell ``message``.
-
-        ``of_busy``: not to one who does not want to hear that somebody else has the lock.
-        ``is_detail``: with ``-v 2`` and more only.
-        """
-        if (of_busy and self._is_quiet) or (is_detail and not self._is_verbose):
+    def say(self, message: str, verbosity: int = 0) -> None:
+        """Tell ``message``, with this verbosity and more."""
+        if verbosity > self._verbosity:
             return
         text = f"with_lock: {printable(message)}\n"
         # A stderr that is closed or broken (None, if it never was open) must not stop the work.

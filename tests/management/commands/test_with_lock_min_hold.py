@@ -68,7 +68,7 @@ def test_a_command_that_could_not_be_started_has_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
 def test_a_bad_time_is_wrong_usage(seconds: str) -> None:
-    with pytest.raises(CommandError, match="--min-hold is a number") as refused:
+    with pytest.raises(CommandError, match="--min-hold is None or a number") as refused:
         call_command("with_lock", f"--min-hold={seconds}", "tick", "true")
 
     assert refused.value.returncode == 64
