@@ -52,7 +52,9 @@ def at_most(value: float | None, limit: float, what: str, form: str, unit: str =
 
 def ratio(parts: dict[str, Any]) -> Iterable[Bar]:
     what = "acquire and release, to redis-py's"
-    return at_most(seen(parts, "solo", "new_ratio"), 1.10, what, ".2f")
+    yield from at_most(seen(parts, "solo", "new_ratio"), 0.82, what, ".2f")
+    plain = seen(parts, "solo", "new_ratio", "plain")
+    yield from at_most(plain, 0.75, f"{what}, through RedisLock", ".2f")
 
 
 def handover(parts: dict[str, Any]) -> Iterable[Bar]:
@@ -60,9 +62,8 @@ def handover(parts: dict[str, Any]) -> Iterable[Bar]:
     rivals = seen(parts, "contended", "handover_p50_ms", RIVAL)
     yield from at_most(mine, 1.0, "hand-over p50", ".2f", " ms")
     if mine is not None and rivals is not None:
-        yield Bar(
-            f"hand-over p50, to {RIVAL}'s", f"<= {rivals:.2f} ms", f"{mine:.2f} ms", mine <= rivals
-        )
+        what = f"hand-over p50, to 0.75 of {RIVAL}'s"
+        yield Bar(what, f"<= {0.75 * rivals:.2f} ms", f"{mine:.2f} ms", mine <= 0.75 * rivals)
 
 
 def total(parts: dict[str, Any]) -> Iterable[Bar]:
@@ -71,7 +72,7 @@ def total(parts: dict[str, Any]) -> Iterable[Bar]:
     others = {
         peer: value
         for peer in parts.get("contended", {})
-        if peer not in ("full", "plain", "next", "nothing")
+        if peer not in ("full", "plain", "nothing")
         and (value := seen(parts, "contended", "total_over_ideal", peer)) is not None
     }
     if mine is not None and others:
@@ -94,12 +95,12 @@ def round_trips(parts: dict[str, Any]) -> Iterable[Bar]:
 
 def idle(parts: dict[str, Any]) -> Iterable[Bar]:
     requests = seen(parts, "idle", "requests_per_s")
-    return at_most(requests, 5, "requests of 50 idle waiters and the holder", ".1f", " /s")
+    return at_most(requests, 3, "requests of 50 idle waiters and the holder", ".1f", " /s")
 
 
 def takeover(parts: dict[str, Any]) -> Iterable[Bar]:
     worst = seen(parts, "takeover", "worst_ms")
-    return at_most(worst, 150, "next holder after kill -9, worst", ".0f", " ms")
+    return at_most(worst, 20, "next holder after kill -9, worst", ".0f", " ms")
 
 
 def many(parts: dict[str, Any]) -> Iterable[Bar]:
@@ -109,7 +110,7 @@ def many(parts: dict[str, Any]) -> Iterable[Bar]:
     elif threads is not None:
         # The main thread is not theirs.
         yield from at_most(threads - 1, 1, "threads for 1,000 renewed locks", ".0f")
-        yield from at_most(requests, 10, "round trips a cycle for 1,000 locks", ".1f")
+        yield from at_most(requests, 2, "round trips a cycle for 1,000 locks", ".1f")
 
 
 def pool(parts: dict[str, Any]) -> Iterable[Bar]:
@@ -134,16 +135,16 @@ def tasks(parts: dict[str, Any]) -> Iterable[Bar]:
         soon = seen(parts, "tasks", f"{kind}_queued_s")
         if soon is None:
             yield Bar(what, "queued", "they failed", False)
-        yield from at_most(soon, 3, f"{what}, queued in", ".2f", " s")
+        yield from at_most(soon, 1, f"{what}, queued in", ".2f", " s")
         connections = seen(parts, "tasks", f"{kind}_connections")
-        yield from at_most(connections, 5, f"{what}, connections", ".0f")
+        yield from at_most(connections, 3, f"{what}, connections", ".0f")
 
 
 def footprint(parts: dict[str, Any]) -> Iterable[Bar]:
     times = seen(parts, "footprint", "times") or 0
     for figure, limit, what, form, unit in (
-        ("keys_after_cycles", 3, f"keys after {times:,.0f} cycles of one name", ".0f", ""),
-        ("keys_of_busy", 0, f"keys more for {times:,.0f} busy answers", ".0f", ""),
+        ("keys_after_cycles", 2, f"keys after {times:,.0f} cycles of one name", ".0f", ""),
+        ("keys_of_busy", 1, f"keys more for {times:,.0f} busy answers", ".0f", ""),
         ("keys_per_name", 2, "keys a name", ".2f", ""),
         ("bytes_per_name", 400, "memory a name", ".0f", " bytes"),
     ):
