@@ -35,6 +35,8 @@ def test_all_keys_of_a_lock_keep_its_hash_tag(
     with ThreadPoolExecutor(1) as pool, RedisLock(cluster_client, name, renew=True):
         waiting = pool.submit(RedisLock(cluster_client, name).take, 20)
         eventually(lambda: cluster_client.zcard(f"{{order}}:{name}:waiters"))
+        # All are there once it listens.
+        eventually(lambda: masters.teller(home).keys("*:awake"))
         found = {
             key.decode() for node in masters.nodes for key in masters.teller(node).scan_iter("*")
         }
