@@ -17,7 +17,8 @@ from redis.sentinel import Sentinel
 from tests.processes import eventually
 from tests.redis.clusters import Cluster
 from tests.redis.sentinels import SERVICE, sentinel_of
-from tests.servers import RealServer, any_binary, server_kinds
+from tests.servers import FakeServer, RealServer, any_binary, server_kinds
+from tests.support import seams
 from tests.support.drivers import DEADLINE, DRIVERS, Driver
 from tests.support.rows import Row
 from tests.support.world import World
@@ -25,7 +26,7 @@ from tests.support.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.servers import FakeServer, Server
+    from tests.servers import Server
     from tests.support.kinds import Kind
 
 # The thread that renews, and what it has connected; and the one that asgiref keeps.
@@ -107,6 +108,14 @@ def aio_connections() -> Iterator[WeakSet[AbstractConnection]]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AbstractConnection, "__init__", noted)
         yield made
+
+
+@pytest.fixture
+def server(server: Server) -> Server:
+    """Give each server, with nobody taken for dead at the fake."""
+    if isinstance(server, FakeServer):
+        seams.nobody_is_dead(server.core)
+    return server
 
 
 @pytest.fixture(scope="session")
