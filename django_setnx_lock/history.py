@@ -9,6 +9,7 @@ import atexit
 import enum
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -186,4 +187,6 @@ def _read(prefix: str, raw: Any) -> HistoryEntry | None:
 
 
 def _optional(kind: Callable[[Any], _T], value: Any) -> _T | None:
+    if value is not None and not math.isfinite(value):
+        raise ValueError("no time is that long")
     return None if value is None else kind(value)

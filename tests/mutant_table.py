@@ -1257,7 +1257,7 @@ RULES = [
     Mutant(
         "what is no lock at the name is left alone",
         f"{SCRIPTS}/lib.lua",
-        "    return '' -- no lock",
+        "    return true -- no lock",
         "    return false -- no lock",
         f"{WIRE}/test_scripts.py::test_data_of_another_type_is_left_and_said_so",
     ),

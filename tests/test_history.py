@@ -126,6 +126,8 @@ def test_without_entries_in_the_setting_nothing_is_noted(locks: LockTester) -> N
         b'{"at":1,"key":7,"end":"lost"}',
         b'{"at":1,"key":"a","end":[]}',
         b'{"at":1,"key":"a","end":"lost","held_for":"x"}',
+        b'{"held_for":NaN,"at":1,"key":"a","end":"lost"}',
+        b'{"at":1,"key":"a","end":"lost","waited":1e400}',
         b'{"at":1,"key":"a","end":"lost","fence":[]}',
     ],
     ids=lambda raw: raw[:40],

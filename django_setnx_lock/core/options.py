@@ -208,7 +208,7 @@ def checked_token(token: object) -> str:
         raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
     # Without the token itself: it is a secret.
     try:
-        text = token.decode() if isinstance(token, bytes) else token
+        text = token.decode() if isinstance(token, bytes) else str.__str__(token)
         text.encode()
     except UnicodeError:
         raise ValueError("a token must be UTF-8: for raw bytes give token.hex()") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -48,6 +49,24 @@ async def test_it_is_not_had_while_a_rival_holds_it(a: World) -> None:
     assert isinstance(busy.value, redis.exceptions.LockError)
     held = await a.lock().take(0)
     await held.release()
+
+
+@on([EXCLUSIVE])
+async def test_the_name_of_an_enum_member_is_its_value(a: World) -> None:
+    class Name(str, enum.Enum):
+        A = "lock:a"
+
+    async with a.lock(Name.A).block():
+        assert a.direct.exists("lock:a")
+
+
+@on([EXCLUSIVE, READERS, PERMITS, HOSTED, SEVERAL])
+async def test_an_empty_text_is_another_programs_lock(a: World) -> None:
+    a.direct.set(a.kind.contested, "")
+
+    assert await a.lock().acquire(blocking=False) is False
+    assert a.direct.get(a.kind.contested) == ""
+    a.direct.delete(a.kind.contested)
 
 
 @on()

@@ -81,3 +81,48 @@ async def test_what_is_over_is_left_to_nobody(a: World) -> None:
     a.pass_time(10)
     with pytest.raises(LockLost):
         lost.raw.detach()
+
+
+@on([SEVERAL])
+async def test_where_one_is_lost_the_others_are_not_left_to_anybody(a: World) -> None:
+    async def work() -> None:
+        async with a.lock().block() as held:
+            a.direct.delete(a.kind.names[0])
+            with pytest.raises(LockLost):
+                await held.check()
+            held.raw.detach()
+
+    with pytest.raises(LockLost):
+        await work()
+
+    assert a.is_free()
+
+
+@on(KINDS)
+async def test_on_lost_is_called_where_the_release_is_left(a: World) -> None:
+    told: list[object] = []
+    held = await a.lock(on_lost=told.append).take(0)
+    later = held.raw.detach()
+    a.lose()
+    with pytest.raises(LockLost):
+        a.ask(lambda _: later())
+    assert len(told) == 1
+
+
+@on([EXCLUSIVE, SEVERAL], drivers=["asyncio"])
+async def test_a_block_that_a_loss_cancels_raises_the_loss_though_the_release_is_left(
+    a: World,
+) -> None:
+    left = []
+
+    async def work() -> None:
+        async with a.lock(timeout=30, renew=True).block() as held:
+            left.append(held.raw.detach())
+            a.lose()
+            a.pass_time(DUE)
+            await a.sleep(20)
+
+    with pytest.raises(LockLost):
+        await work()
+    with pytest.raises(LockLost):
+        a.ask(lambda _: left[0]())

@@ -53,6 +53,7 @@ async def test_a_forked_child_holds_nothing(a: World, fork: Callable[[], int]) -
                     said_of(held.check),
                     said_of(lambda: held.extend(600)),
                     said_of(held.release),
+                    said_of(held.handover),
                     said_of(lock.owned),
                     said_of(lock.release),
                     said_of(lambda: a.kind.make_rival(a.clients).acquire(blocking=False)),
@@ -64,7 +65,7 @@ async def test_a_forked_child_holds_nothing(a: World, fork: Callable[[], int]) -
         held.check()
         assert held.remaining() < 11
 
-    refused = ["LockError"] * 3
+    refused = ["LockError"] * 4
     assert said == ["False", "0.0", *refused, "False", "LockError", "False"]
     assert a.is_free()
 

@@ -128,7 +128,7 @@ class PlainHandle(Handle):
                 raise grant.loss.again() from error
             raise
         except BaseException as interrupt:
-            if io.is_asyncio:
+            if io.is_asyncio and grant.times_asked < 3:
                 await io.shield(self._release_again, grant.session.limit, interrupt)
             raise
         await self._end_release(io, reply)

@@ -46,15 +46,19 @@ class Entry(Generic[_Handle]):
 
     async def leave(self, io: Backend, error: BaseException | None) -> None:
         """Let go what was taken for the block, which raised ``error``."""
-        held, to_raise = self.held, self.lock.raise_on_release_error
+        held, to_raise, is_cancelled = self.held, self.lock.raise_on_release_error, False
         if held is None:
             # Not ``with`` has called __exit__().
             return await self.lock.leave(io, error)
         try:
             if self.scope is not None:
                 before, error = error, self.scope.leave(error)
-                to_raise = to_raise or before is not error
+                is_cancelled = before is not error
+                to_raise = to_raise or is_cancelled
             await held.finish(io, error, to_raise=to_raise)
+            if is_cancelled and held.loss is not None:
+                # It was left to somebody else, or released: that does not raise.
+                raise held.loss.again()
         finally:
             self.held = None
             if self.is_kept:

@@ -186,8 +186,11 @@ class Handle(Operations):
         """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
 
         Without this a lock is renewed no longer when that has ended. The event loop that a task
-        took it in has to go on all the same.
+        took it in has to go on all the same. Raises LockError in a child process.
         """
+        if not self.is_here:
+            text = f"cannot hand over the lock {self._named}: it belongs to this process's parent"
+            raise LockError(text, key=self.key)
         for grant in self.grants:
             grant.owner = None
             if grant.renewal is not None and grant.held_by() and not grant.is_over:

@@ -215,7 +215,10 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
 
     def detach(self) -> Callable[[], None]:
         """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
-        return MultiLockHandle([held._detached() for held in self.parts]).release
+        for held in self.parts:
+            # Before one is left to that: of one that is lost the others are let go here.
+            held.refuse_if_over("leave the release of")
+        return MultiLockHandle([held._detached() for held in self.parts], self._on_lost).release
 
     async def _locked(self, io: Backend) -> bool:
         return any([await held._locked(io) for held in self.parts])

@@ -33,6 +33,8 @@ def meta_key(name: str) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"a lock's name is a str, not {type(name).__name__}")
+    # That of an enum member is its value, whatever format() makes of it.
+    name = str.__str__(name)
     if not name:
         raise ValueError("a lock's name must not be empty")
     try:

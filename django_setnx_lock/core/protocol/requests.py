@@ -84,7 +84,7 @@ def keys_of(name: str, index: str | None) -> tuple[str, ...]:
     The scripts make the names of the other keys out of that of meta. Raises ValueError and
     TypeError for a name that no lock can have.
     """
-    meta = meta_key(name)
+    meta, name = meta_key(name), str.__str__(name)
     return (name, meta) if index is None else (name, meta, index)
 
 

@@ -34,7 +34,7 @@ if is_gone(token) then
   return {'GONE'}
 end
 local value, group = standing()
-if value == '' then
+if value == true then
   list(now + 60 * MEMORY)
   return is_wrong()
 end

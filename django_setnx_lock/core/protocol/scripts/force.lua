@@ -4,18 +4,15 @@
 --       {'RENEWED'} more is left
 --- lib
 local value, group = standing()
-if #token == 65536 and value and string.sub(value, 1, 65536) == token then
+if #token == 65536 and type(value) == 'string' and string.sub(value, 1, 65536) == token then
   token = value -- what is not ours may be longer, and was seen as far as that
 end
 local most = tonumber(ARGV[3])
 if most and (value == token or group) and lease_left(group, token) > most then
   return {'RENEWED'}
 end
--- What is no lock, at which nobody's token stands, stays.
-local was_held = false
-if token ~= '' or redis.call('TYPE', NAME).ok == 'string' then
-  was_held, value, group = drop(token)
-end
+local was_held
+was_held, value, group = drop(token)
 if not was_held then
   -- This may have been sent twice.
   local is_done = redis.call('HGET', BESIDE .. 'forced', token) == ARGV[2]

@@ -1,4 +1,4 @@
 -- Whether anybody holds it, where a value may be over.
 --- lib
 local value = standing()
-return value == '' and is_wrong() or (value and 1 or 0)
+return value == true and is_wrong() or (value and 1 or 0)

@@ -25,13 +25,13 @@ end
 local function read_name()
   local value, _, token, _, ends = redis.pcall('GET', NAME), read_meta()
   if not value or type(value) == 'table' then
-    return value and ''
+    return value and true
   elseif (ends or 0) > 0 and value == value_for(ends) then
     return token, ends
   end
   local time = as_time(value, UNIT)
   -- A whole unit has begun that is later: some hold on for as long as the time is equal to theirs.
-  return time and value or '', time and math.floor(time / UNIT + 1) * UNIT
+  return time and value or true, time and math.floor(time / UNIT + 1) * UNIT
 end
 
 local function standing()
