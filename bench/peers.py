@@ -67,7 +67,7 @@ class Peer(ABC):
         A library that keeps no queue() calls ``refused`` when a caller was refused for the first
         time.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.title} has no lock for tasks")
 
     def attempt(self, name: str, lease: float) -> bool:
         """Try to take the lock without waiting, and return whether that worked."""

@@ -1,4 +1,4 @@
-"""What is told of a lock, of who holds it, and of who waits for it."""
+"""A lock as an operator sees it: its state, its holder, and who waits for it."""
 
 from __future__ import annotations
 

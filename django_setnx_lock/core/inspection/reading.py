@@ -1,4 +1,4 @@
-"""What is asked about locks, and what the answers tell of them."""
+"""Make the requests that ask about locks, and read their replies as LockInfos."""
 
 from __future__ import annotations
 

@@ -55,7 +55,10 @@ class Around:
 
 
 class Environment:
-    """What is held around this process, which no fork of it has. It is read when it is needed."""
+    """The locks that a parent such as with_lock holds for this process, read at first use.
+
+    A fork has none of them.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()

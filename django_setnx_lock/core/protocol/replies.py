@@ -37,7 +37,7 @@ class Busy(NamedTuple):
 
     @property
     def remaining(self) -> float | None:
-        """What is left of the lease in seconds; None for what never ends."""
+        """The seconds left of the lease; None for a lock that never ends."""
         return None if self.ms < 0 else self.ms / 1000
 
     @property
