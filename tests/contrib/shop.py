@@ -26,14 +26,14 @@ app.conf.update(
 )
 
 
-def use(url: str) -> None:
-    """Have messages and results on the server at ``url``, which ends in a database."""
+def places(url: str) -> dict[str, str]:
+    """Return where messages and results are, on the server at ``url``, which ends in a database."""
     server = url.rpartition("/")[0]
-    app.conf.update(broker_url=f"{server}/1", result_backend=f"{server}/2")
+    return {"broker_url": f"{server}/1", "result_backend": f"{server}/2"}
 
 
-def diary() -> redis.Redis:
-    return redis.Redis.from_url(app.conf.result_backend.rpartition("/")[0] + "/3")
+def diary(of: Celery = app) -> redis.Redis:
+    return redis.Redis.from_url(of.conf.result_backend.rpartition("/")[0] + "/3")
 
 
 def note(key: str, what: str) -> None:
@@ -78,9 +78,7 @@ def skipped_late(key: str) -> str:
     return "done"
 
 
-@locked_task(
-    "order:<key>", on_busy="wait", lock_options={"blocking_timeout": 20}, name="shop.waits"
-)
+@locked_task("order:<key>", lock_options={"blocking_timeout": 20}, name="shop.waits")
 def waits(key: str, seconds: float = 0.0) -> str:
     work(key, seconds)
     return "done"
@@ -115,4 +113,4 @@ def loses(key: str) -> str:
 
 
 if "TEST_WORKER_OF" in os.environ:
-    use(os.environ["TEST_WORKER_OF"])
+    app.conf.update(places(os.environ["TEST_WORKER_OF"]))

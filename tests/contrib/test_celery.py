@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import Task, shared_task
+from celery import Celery, Task, shared_task
 from celery.exceptions import TaskRevokedError
 from django.core.cache import caches as django_caches
-from django.core.checks import run_checks
 from django.test import override_settings
 from kombu.exceptions import VersionMismatch
 
@@ -23,7 +23,6 @@ from tests.contrib import shop
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
 from tests.settings import caches
-from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,19 +32,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("celery")]
 
 
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the log of a worker with two processes, on a server of its own."""
-    log = tmp_path_factory.mktemp("celery") / "worker.log"
+@contextmanager
+def at_work(log: Path, *options: str) -> Iterator[Celery]:
+    """Have a worker with these options run, on a server of its own; give an app that calls it."""
     with RealServer(any_binary()) as server:
-        shop.use(server.url)
+        app = Celery(set_as_current=False)
+        app.conf.update(shop.places(server.url))
         try:
-            with shop.app.connection_for_write() as connection:
+            with app.connection_for_write() as connection:
                 connection.connect()
         except VersionMismatch as error:
             pytest.skip(str(error))
         command = (sys.executable, "-m", "celery", "-A", "tests.contrib.shop", "worker")
-        options = ("--concurrency=2", "--without-gossip", "--without-mingle", "-l", "INFO")
         environment = {
             **os.environ,
             "TEST_SERVER_URL": server.url,
@@ -56,31 +54,44 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with (
             log.open("w") as out,
             subprocess.Popen(
-                (*command, *options), env=environment, stdout=out, stderr=subprocess.STDOUT
+                (*command, "--without-gossip", "--without-mingle", "-l", "INFO", *options),
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
             ) as process,
             override_settings(CACHES=caches(server.url)),
         ):
             try:
                 eventually(lambda: "ready." in log.read_text() or process.poll() is not None)
                 assert process.poll() is None, log.read_text()
-                yield log
+                yield app
             finally:
                 process.terminate()
                 process.wait(20)
-                shop.app.close()
+                app.close()
                 factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]  # BaseCache has none
                 pool = factory._pools.pop(server.url, None)
                 if pool is not None:
                     pool.disconnect()
 
 
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have a worker with two processes run the tasks of the shop."""
+    log = tmp_path_factory.mktemp("celery") / "worker.log"
+    with at_work(log, "--concurrency=2") as app:
+        shop.app.conf.update(broker_url=app.conf.broker_url, result_backend=app.conf.result_backend)
+        yield
+        shop.app.close()
+
+
 @pytest.fixture
-def key(worker: Path) -> str:
+def key(worker: None) -> str:
     return uuid.uuid4().hex[:8]
 
 
-def told(key: str) -> list[str]:
-    lines: Any = shop.diary().lrange(key, 0, -1)
+def told(key: str, app: Celery = shop.app) -> list[str]:
+    lines: Any = shop.diary(app).lrange(key, 0, -1)
     return [one.decode() for one in lines]
 
 
@@ -175,6 +186,42 @@ def test_a_task_that_is_run_at_once_has_its_lock(key: str) -> None:
     assert shop.retried.apply((key,)).get() == "done"
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("pool", ["threads", "gevent", "solo"])
+def test_in_each_pool_tasks_of_one_key_never_overlap(tmp_path: Path, pool: str) -> None:
+    log, key = tmp_path / "worker.log", uuid.uuid4().hex[:8]
+    with at_work(log, "--pool", pool, "--concurrency=4") as app:
+
+        def send(name: str) -> Any:
+            return app.send_task(f"shop.{name}", (key,))
+
+        results = [send(name) for name in ["waits", "retried"] * 4]
+
+        assert [one.get(timeout=20) for one in results] == ["done"] * 8, log.read_text()
+        assert told(key, app) == ["begin", "end"] * 8
+        with lock(f"order:{key}"), pytest.raises(TaskRevokedError):
+            send("skipped").get(timeout=20)
+        with pytest.raises(LockLost):
+            send("loses").get(timeout=20)
+
+
+def test_a_task_is_sent_with_what_its_function_takes() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'key'"):
+        shop.retried.delay()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        shop.retried.delay(key="a", other="b")
+
+
+@override_settings(SETNX_LOCK={"REENTRANT": False})
+def test_a_bound_task_is_given_itself(key: str) -> None:
+    @locked_task("order:<pk>", bind=True, name="bound")
+    def bound(self: Any, pk: str) -> tuple[str, bool]:
+        return self.name, lock(f"order:{pk}").locked()
+
+    assert bound(key) == ("bound", True)
+    assert bound.apply((key,)).get() == ("bound", True)
+
+
 def f(pk: int) -> None: ...
 
 
@@ -184,7 +231,7 @@ def f(pk: int) -> None: ...
         ("order:<order_id>", {}, r"names <order_id>, but \S+\.f takes pk"),
         ("order:<pk", {}, "without its partner"),
         ("", {}, "must not be empty"),
-        ("order:<pk>", {"on_busy": "drop"}, "on_busy is one of"),
+        ("order:<pk>", {"on_busy": "wait"}, "on_busy is one of retry, skip"),
         ("order:<pk>", {"busy_countdown": 0}, "busy_countdown"),
         ("order:<pk>", {"lock_options": {"lease": 3}}, "no option 'lease'"),
         ("order:<pk>", {"lock_options": {"timeout": -1}}, "timeout"),
@@ -196,37 +243,6 @@ def test_what_cannot_work_is_refused_where_the_task_is_declared(
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         locked_task(template, **options)(f)
-
-
-@pytest.fixture
-def no_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no task declared yet, nor those of this test for others."""
-    seams.no_celery_tasks(monkeypatch)
-
-
-def of_tasks() -> list[Any]:
-    """Return what the checks say of caches that tasks name."""
-    return [one for one in run_checks(tags=["caches"]) if str(one.id).endswith("E011")]
-
-
-@pytest.mark.usefixtures("no_tasks")
-def test_e011_names_the_cache_of_a_task_that_does_not_exist() -> None:
-    @locked_task("order:<pk>", lock_options={"using": "nope"})
-    def pay(pk: int) -> None: ...
-
-    (message,) = of_tasks()
-
-    assert message.id == "django_setnx_lock.E011"
-    assert f"The task {__name__}.pay is locked using='nope'" in message.msg
-    assert "there is no cache 'nope' in CACHES" in message.msg
-
-
-@pytest.mark.usefixtures("no_tasks")
-def test_the_usual_cache_of_a_task_is_fine() -> None:
-    @locked_task("order:<pk>")
-    def usual(pk: int) -> None: ...
-
-    assert of_tasks() == []
 
 
 def test_a_task_is_refused_above_which_a_lock_is_put() -> None:

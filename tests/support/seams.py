@@ -270,13 +270,6 @@ def nobody_is_dead(core: Any) -> None:
     core.script_cache[requests.LOOK.sha.encode()] = b"return false"
 
 
-def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no task of Celery's declared yet, nor those of the test for others."""
-    from django_setnx_lock.contrib import celery
-
-    monkeypatch.setattr(celery, "_named", {})
-
-
 # What with_lock has to run first so that time passes between its look at processes and a signal.
 SLOW_LOOKS = """
 from django_setnx_lock.management.with_lock import guard
