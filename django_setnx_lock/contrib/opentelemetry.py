@@ -17,12 +17,14 @@ from ..core.holder import Holder
 
 _NAME = "django_setnx_lock"
 _RECEIVER = f"{_NAME}.contrib.opentelemetry"
+_SIGNALS = (
+    *(signals.lock_waited, signals.lock_acquired),
+    *(signals.lock_released, signals.lock_lost),
+)
 # In the place of a template where nobody gave one: the word of the semantic conventions.
 _OTHER = "_OTHER"
 # So many holds are known at the same time at most: a lock may be thrown away without a release.
 _MOST_HOLDS = 10_000
-
-_active: list[_Spans] = []
 
 
 def instrument(
@@ -37,59 +39,50 @@ def instrument(
     (False). Called again, it replaces what was given before.
     """
     uninstrument()
-    made = _Spans(trace.get_tracer(_NAME, tracer_provider=tracer_provider), with_keys=with_keys)
-    _active.append(made)
-    for signal, receiver in made.receivers.items():
+    spans = _Spans(trace.get_tracer(_NAME, tracer_provider=tracer_provider), with_keys)
+    ends = (partial(spans.end_hold, outcome) for outcome in ("released", "lost"))
+    for signal, receiver in zip(_SIGNALS, (spans.end_wait, spans.begin_hold, *ends), strict=True):
         signal.connect(receiver, weak=False, dispatch_uid=_RECEIVER)
 
 
 def uninstrument() -> None:
     """Undo :func:`instrument`. A lock that is held by now gets no span."""
-    while _active:
-        for signal in _active.pop().receivers:
-            signal.disconnect(dispatch_uid=_RECEIVER)
+    for signal in _SIGNALS:
+        signal.disconnect(dispatch_uid=_RECEIVER)
 
 
 class _Spans:
-    """Makes the spans.
+    """Makes each span when it ends, with the time at which it began.
 
-    A span is made when it ends, with the time at which it began. So no span stays open, whatever
-    becomes of a wait or a lock, and each may end in another thread than it began in.
+    So no span stays open, whatever becomes of a wait or a lock, and each may end in another thread
+    than it began in.
     """
 
-    def __init__(self, tracer: trace.Tracer, *, with_keys: bool) -> None:
+    def __init__(self, tracer: trace.Tracer, with_keys: bool) -> None:
         self._tracer = tracer
         self._with_keys = with_keys
-        # By key and fence: since when a lock is held, on the monotonic clock, and the span under
-        # which it was taken. Without a lock of its own, which a fork could leave locked.
+        # By key and fence: since when a lock is held, and under which span it was taken. Without a
+        # lock of its own, which a fork could leave locked.
         self._holds: OrderedDict[tuple[str, int | None], tuple[float, SpanContext]] = OrderedDict()
-        self.receivers = {
-            signals.lock_waited: self._on_waited,
-            signals.lock_acquired: self._on_acquired,
-            signals.lock_released: partial(self._end_hold, "released"),
-            signals.lock_lost: partial(self._end_hold, "lost"),
-        }
 
-    def _on_waited(
+    def end_wait(
         self, *, holder: Holder | None, waited: float, error: BaseException | None, **about: Any
     ) -> None:
-        attributes = {"setnx_lock.outcome": _outcome(error)}
+        outcome = _outcome(error)
         # What names no person.
-        for name in ("host", "pid", "label"):
-            if value := getattr(holder, name, None):
-                attributes[f"setnx_lock.holder.{name}"] = value
+        shown = {name: getattr(holder, name, None) for name in ("host", "pid", "label")}
+        more = {f"setnx_lock.holder.{name}": value for name, value in shown.items() if value}
         # A busy lock is an answer, and a caller that goes away no fault.
-        is_fault = attributes["setnx_lock.outcome"] in ("unavailable", "error")
-        self._span("wait", waited, attributes, error if is_fault else None, **about)
+        fault = error if outcome in ("unavailable", "error") else None
+        self._span("wait", outcome, waited, _current(), more, fault, **about)
 
-    def _on_acquired(self, *, key: str, fence: int | None, **about: object) -> None:
-        parent = trace.get_current_span().get_span_context()
-        self._holds[key, fence] = time.monotonic(), parent
+    def begin_hold(self, *, key: str, fence: int | None, **about: object) -> None:
+        self._holds[key, fence] = time.monotonic(), _current()
         while len(self._holds) > _MOST_HOLDS:
             with suppress(KeyError):
                 self._holds.popitem(last=False)
 
-    def _end_hold(
+    def end_hold(
         self,
         outcome: str,
         *,
@@ -99,36 +92,28 @@ class _Spans:
         **about: Any,
     ) -> None:
         if hold := self._holds.pop((key, fence), None):
-            since, parent = hold
-            attributes: dict[str, Any] = {"setnx_lock.outcome": outcome}
-            if fence is not None:
-                attributes["setnx_lock.fence"] = fence
+            # Not since the lock was asked for, as held_for is.
+            (since, parent), more = hold, {} if fence is None else {"setnx_lock.fence": fence}
             seconds = time.monotonic() - since
-            self._span("hold", seconds, attributes, error, parent, key=key, **about)
+            self._span("hold", outcome, seconds, parent, more, error, key=key, **about)
 
     def _span(
         self,
         what: str,
+        outcome: str,
         seconds: float,
+        parent: SpanContext,
         attributes: dict[str, Any],
         error: BaseException | None,
-        parent: SpanContext | None = None,
         *,
         key: str,
         template: str,
         **about: object,
     ) -> None:
-        """Make the span of the ``seconds`` that have ended now.
-
-        ``error``: why it has failed. ``parent``: None for the current span.
-        """
-        end = time.time_ns()
-        context, links = None, []
-        if parent is not None:
-            context = trace.set_span_in_context(NonRecordingSpan(parent))
-            current = trace.get_current_span().get_span_context()
-            if current.is_valid and current.span_id != parent.span_id:
-                links.append(Link(current))
+        """Make the span of the ``seconds`` that have ended now; ``error``: why it has failed."""
+        end, current = time.time_ns(), _current()
+        is_elsewhere = current.is_valid and current.span_id != parent.span_id
+        attributes["setnx_lock.outcome"] = outcome
         attributes["setnx_lock.template"] = template or _OTHER
         if self._with_keys:
             attributes["setnx_lock.key"] = key
@@ -136,15 +121,19 @@ class _Spans:
             attributes["error.type"] = type(error).__qualname__
         span = self._tracer.start_span(
             f"lock {what} {template}".rstrip(),
-            context,
+            trace.set_span_in_context(NonRecordingSpan(parent)),
             attributes=attributes,
-            links=links,
+            links=[Link(current)] if is_elsewhere else [],
             start_time=end - round(seconds * 1e9),
         )
         if error is not None:
             # The message names the key.
             span.set_status(Status(StatusCode.ERROR, str(error) if self._with_keys else None))
         span.end(end)
+
+
+def _current() -> SpanContext:
+    return trace.get_current_span().get_span_context()
 
 
 def _outcome(error: BaseException | None) -> str:

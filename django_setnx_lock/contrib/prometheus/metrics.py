@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import prometheus_client as prometheus
 from django.core.exceptions import ImproperlyConfigured
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -25,7 +25,7 @@ from ...locks import inspector, key_prefix
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-    from ...core.errors import LockLost
+    from ...core.inspection.lock_info import LockInfo
 
 # The label of locks without a template, and of those whose template is one too many.
 OTHER = "other"
@@ -61,40 +61,29 @@ class LockMetrics:
     metrics already.
     """
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._wait = Histogram(
-            "setnx_lock_wait_seconds",
-            "Time from asking for a lock until it was acquired or the caller gave up.",
-            ["template"],
-            buckets=WAIT_BUCKETS,
-            registry=registry,
-        )
-        self._hold = Histogram(
-            "setnx_lock_hold_seconds",
-            "Time from acquiring a lock until it was released or found to be lost.",
-            ["template"],
-            buckets=HOLD_BUCKETS,
-            registry=registry,
-        )
+    def __init__(self, registry: prometheus.CollectorRegistry = prometheus.REGISTRY) -> None:
+        def made(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+            labels = ("template", *labels)
+            return kind(f"setnx_lock_{name}", text, labels, registry=registry, **options)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            whole = f"setnx_lock_{name}_total"
-            return Counter(whole, text, ["template", *labels], registry=registry)
-
+        text = "Time from asking for a lock until it was acquired or the caller gave up."
+        wait = made(prometheus.Histogram, "wait_seconds", text, buckets=WAIT_BUCKETS), "waited"
+        text = "Time from acquiring a lock until it was released or found to be lost."
+        hold = made(prometheus.Histogram, "hold_seconds", text, buckets=HOLD_BUCKETS), "held_for"
         text = "Locks acquired, released and lost; callers that gave up (busy) or met an error."
-        self._outcomes = counter("outcomes", text, "outcome")
+        self._outcomes = made(prometheus.Counter, "outcomes_total", text, "outcome")
         text = "Locks found to be lost: forced by an operator, or expired."
-        self._losses = counter("losses", text, "reason")
+        self._losses = made(prometheus.Counter, "losses_total", text, "reason")
         text = "Renewals that came more than a third of the lease too late."
-        self._late = counter("late_renewals", text)
-        self._templates: dict[str, None] = {}
+        self._late = made(prometheus.Counter, "late_renewals_total", text)
+        self._templates: set[str] = set()
         self._receivers: Mapping[Signal, Callable[..., None]] = {
-            signals.lock_acquired: partial(self._end_wait, "acquired"),
-            signals.lock_busy: partial(self._end_wait, "busy"),
-            signals.lock_unavailable: partial(self._end_wait, "unavailable"),
-            signals.lock_renewed_late: self._renewed_late,
-            signals.lock_released: partial(self._end_hold, "released"),
-            signals.lock_lost: partial(self._end_hold, "lost"),
+            signals.lock_acquired: partial(self._count, "acquired", *wait),
+            signals.lock_busy: partial(self._count, "busy", *wait),
+            signals.lock_unavailable: partial(self._count, "unavailable", *wait),
+            signals.lock_released: partial(self._count, "released", *hold),
+            signals.lock_lost: partial(self._count, "lost", *hold),
+            signals.lock_renewed_late: self._count_late,
         }
 
     def connect(self) -> None:
@@ -107,35 +96,24 @@ class LockMetrics:
         for signal, receiver in self._receivers.items():
             signal.disconnect(receiver)
 
-    def _end_wait(self, outcome: str, *, template: str, waited: float, **about: Any) -> None:
-        label = self._label(template)
-        self._wait.labels(label).observe(waited)
-        self._outcomes.labels(label, outcome).inc()
-
-    def _renewed_late(self, *, template: str, **about: Any) -> None:
-        self._late.labels(self._label(template)).inc()
-
-    def _end_hold(
-        self,
-        outcome: str,
-        *,
-        template: str,
-        held_for: float,
-        error: LockLost | None = None,
-        **about: Any,
+    def _count(
+        self, outcome: str, times: prometheus.Histogram, timed: str, *, template: str, **about: Any
     ) -> None:
         label = self._label(template)
-        self._hold.labels(label).observe(held_for)
+        times.labels(label).observe(about[timed])
         self._outcomes.labels(label, outcome).inc()
-        if error is not None:
-            self._losses.labels(label, "forced" if error.forced_by else "expired").inc()
+        if outcome == "lost":
+            self._losses.labels(label, "forced" if about["error"].forced_by else "expired").inc()
+
+    def _count_late(self, *, template: str, **about: Any) -> None:
+        self._late.labels(self._label(template)).inc()
 
     def _label(self, template: str) -> str:
         """Return the value of the label ``template``."""
         if template in self._templates:
             return template
         if template and template != OTHER and len(self._templates) < MAX_TEMPLATES:
-            self._templates[template] = None
+            self._templates.add(template)
         else:
             template = OTHER
         # At 0 from the start: increase() sees no rise in a counter that begins with 1.
@@ -196,23 +174,20 @@ def _look(cache: str, limit: int, found: dict[str, GaugeMetricFamily]) -> None:
         inspector(cache).get(name_for(key_prefix(), "up"))
         return
     seen = inspector(cache).find(limit, within=_PATIENCE)
-
-    states: collections.Counter[tuple[str, str]] = collections.Counter()
-    waiters: dict[str, float] = {}
-    oldest: dict[str, float] = {}
-    longest: dict[str, float] = {}
-    for one in seen.locks:
-        template = template_of(one.key) or OTHER
-        # Where one reader of several is gone, it is both read and holder gone.
-        states.update((template, state.slug) for state in one.states)
-        waiters[template] = waiters.get(template, 0) + one.waiting
-        oldest[template] = max(oldest.get(template, 0.0), one.longest_hold)
-        longest[template] = max(longest.get(template, 0.0), one.longest_wait or 0.0)
     found["listed_locks"].add_metric([cache], seen.total)
     found["truncated"].add_metric([cache], float(seen.is_cut))
-    for (template, state), count in states.items():
-        found["locks"].add_metric([cache, template, state], count)
-    for template, waiting in waiters.items():
-        found["waiters"].add_metric([cache, template], waiting)
-        found["longest_wait_seconds"].add_metric([cache, template], longest[template])
-        found["oldest_hold_seconds"].add_metric([cache, template], oldest[template])
+    by_template: defaultdict[str, list[LockInfo]] = defaultdict(list)
+    for lock in seen.locks:
+        by_template[template_of(lock.key) or OTHER].append(lock)
+    for template, locks in by_template.items():
+        figures = {
+            "waiters": sum(lock.waiting for lock in locks),
+            "longest_wait_seconds": max(lock.longest_wait or 0.0 for lock in locks),
+            "oldest_hold_seconds": max(lock.longest_hold for lock in locks),
+        }
+        for name, value in figures.items():
+            found[name].add_metric([cache, template], value)
+        # Where one reader of several is gone, it is both read and holder gone.
+        states = Counter(state.slug for lock in locks for state in lock.states)
+        for state, count in states.items():
+            found["locks"].add_metric([cache, template, state], count)
