@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .core import Inspector
 from .core.holder import plain
-from .core.inspection.lock_info import Outcome, State
-from .descriptions import Said
+from .core.inspection.lock_info import LockInfo, Outcome, State
+from .descriptions import LockPresenter
+from .locks import inspector
 
 if TYPE_CHECKING:
     from django.utils.functional import Promise
@@ -33,14 +33,19 @@ class Intervention:
     noted: str | Promise
 
     def carry_out(
-        self, look: Inspector, name: str, fingerprint: str, state: State, **why: str
+        self, holder: LockInfo, *, using: str | None, state: State | None = None, **why: str
     ) -> Outcome:
-        """Do it to the one holder that was seen in that ``state``."""
-        if self is ASK_TO_STOP:
-            return look.ask_to_stop(name, fingerprint, **why)
-        return look.force_release(name, fingerprint, state=state, **why)
+        """Do it to one ``holder``, who was seen in that ``state`` (None: as ``holder`` has it).
 
-    def entry(self, said: Said, reason: str) -> str:
+        ``why``: ``by`` and ``reason``. Raises LockUnavailable, and LockUnsupported where nobody
+        would hear it.
+        """
+        look, seen = inspector(using), (holder.name, holder.fingerprint)
+        if self is ASK_TO_STOP:
+            return look.ask_to_stop(*seen, **why)
+        return look.force_release(*seen, state=state or holder.state, **why)
+
+    def entry(self, said: LockPresenter, reason: str) -> str:
         """Return the entry in the log."""
         text = str(self.noted) % {"holder": said.holder, "held_for": said.held_for}
         return f"{text} {_('Reason: %s') % plain(reason)}" if reason else text

@@ -23,7 +23,7 @@ from ..core import Inspector
 from ..core.errors import LockUnavailable, LockUnsupported
 from ..core.holder import plain
 from ..core.inspection.lock_info import LockInfo, Outcome, State
-from ..descriptions import Said, problem_in_short
+from ..descriptions import LockPresenter, problem_in_short
 from ..interventions import RELEASE, Intervention, result
 from ..locks import inspector
 from ..models import Lock
@@ -72,7 +72,7 @@ class Seen(NamedTuple):
 class Target:
     """A holder as it is now, and the row that was selected, if one was."""
 
-    said: Said
+    said: LockPresenter
     row: Model | None = None
 
     def as_seen(self) -> Seen:
@@ -80,9 +80,9 @@ class Target:
         return Seen(name=info.name, fingerprint=info.fingerprint, state=info.state.value, row=pk)
 
 
-def holders_of(info: LockInfo, state: str = "") -> list[Said]:
+def holders_of(info: LockInfo, state: str = "") -> list[LockPresenter]:
     """Return each holder of a lock; of several only those in that ``state``, if any is."""
-    said = Said(info)
+    said = LockPresenter(info)
     if not said.is_held:
         return []
     return (
@@ -167,7 +167,7 @@ class Confirmation:
                 if target:
                     try:
                         outcome = self.what.carry_out(
-                            look, shown.name, shown.fingerprint, State(shown.state), **why
+                            target.said.info, using=self.using, state=State(shown.state), **why
                         )
                     except LockUnsupported as error:
                         problem = {"problem": plain(str(error))}

@@ -31,8 +31,8 @@ from ..core.holder import plain
 from ..core.inspection.lock_info import LockInfo, State
 from ..core.protocol.keys import meta_key, name_for
 from ..descriptions import (
-    Hold,
-    Said,
+    EndPresenter,
+    LockPresenter,
     holder_facts,
     meanings,
     moment,
@@ -57,8 +57,8 @@ else:
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
-# How many callers that wait the page of a lock names, and how many holds that have ended.
-_NAMED, _HOLDS = 10, 5
+# At how many callers that wait the page of a lock looks, and how many ended holds it shows.
+_QUEUED, _HOLDS = 500, 5
 # So many locks are chosen at most, of those that are found.
 _MOST = 500
 # So many locks, or ends of holds, are on a page of a list.
@@ -96,7 +96,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Said):
+class Row(LockPresenter):
     """A lock in words, with the address of its page."""
 
     url: str
@@ -281,7 +281,7 @@ class LockAdmin(_LockModelAdmin):
             _check(name)
             context |= {"subtitle": Lock(name=name), "url": links.to("change", name)}
         try:
-            holds = map(Hold, last(links.using or None, name=name or None))
+            holds = map(EndPresenter, last(links.using or None, name=name or None))
         except _PROBLEMS as error:
             context |= problem(error)
         else:
@@ -329,7 +329,7 @@ class LockAdmin(_LockModelAdmin):
         try:
             _check(name)
             look = inspector(links.using or None)
-            row = Row(look.get(name, waiters=_NAMED), links.to("change", name))
+            row = Row(look.get(name, waiters=_QUEUED), links.to("change", name))
             context: dict[str, Any] = {
                 "row": row,
                 "holder_facts": holder_facts(row),
@@ -392,7 +392,7 @@ def _chosen(
     Where the list is of one state, only the holders in that state.
     """
     if "found" in request.POST:
-        found = [lock for lock in query.read(look).locks if Said(lock).is_held]
+        found = [lock for lock in query.read(look).locks if LockPresenter(lock).is_held]
         targets = [
             Target(said=holder) for lock in found for holder in holders_of(lock, query.state)
         ]
@@ -408,7 +408,9 @@ def _chosen(
     targets, changed = [], 0
     for name, fingerprint in selected:
         lock = locks[name]
-        holders = [Said(share) for share in lock.shares if share.fingerprint == fingerprint]
+        holders = [
+            LockPresenter(share) for share in lock.shares if share.fingerprint == fingerprint
+        ]
         if fingerprint == lock.fingerprint and (not state or query.keeps(lock)):
             holders = holders_of(lock, state)
         changed += not holders
@@ -431,13 +433,13 @@ def _queue(row: Row, links: Links) -> dict[str, Any]:
             "holder": holder.place,
             "key": plain(lock.key),
             "url": links.to("change", lock.name) if lock.name.startswith(key_prefix()) else "",
-            "since": since(row.info, lock),
+            "since": since(row.info, lock.waited),
         }
         for holder in row.shares or [row]
         if (lock := holder.info.waits_for) is not None
     ]
-    more = max(row.info.waiting - len(row.info.waiters), 0)
-    return {"waiters": waiters(row.info), "more_waiters": more, "awaited": awaited}
+    lines, others = waiters(row.info)
+    return {"waiters": lines, "more_waiters": others, "awaited": awaited}
 
 
 def _last_holds(using: str | None, name: str) -> dict[str, Any]:
@@ -447,7 +449,7 @@ def _last_holds(using: str | None, name: str) -> dict[str, Any]:
     except LockUnavailable as error:
         # The rest of the page is known all the same.
         return {"history_problem": problem(error)}
-    return {"holds": list(map(Hold, found)), "kept": _what_is_kept()}
+    return {"holds": list(map(EndPresenter, found)), "kept": _what_is_kept()}
 
 
 def _what_is_kept() -> str:

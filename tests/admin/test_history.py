@@ -96,7 +96,7 @@ def test_without_the_history_the_rest_of_the_lock_is_shown(admin_client: Client)
 
     page = admin_client.get(PAGE)
 
-    assert "State held: Somebody holds it" in text(page)
+    assert "State held: last renewed" in text(page)
     assert "Force-release…" in page.content.decode()
     assert rows(page) == []
     assert admin_client.get(HISTORY).status_code == 200

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.core.inspection.lock_info import LockInfo
-from django_setnx_lock.descriptions import Said, duration
+from django_setnx_lock.descriptions import LockPresenter, duration
 from django_setnx_lock.management.wording import printable, write
 
 from .listing import Found, every_lock
@@ -140,8 +140,8 @@ def _details(ills: Sequence[Ill]) -> Iterator[str]:
             parts.append(f"held for {duration(held)}")
         if info.longest_wait is not None:
             parts.append(f"{info.waiting:,} waiting, the first for {duration(info.longest_wait)}")
-        if Said(info).is_held:
-            parts.append(f"by {_short(Said(info).holder)}")
+        if LockPresenter(info).is_held:
+            parts.append(f"by {_short(LockPresenter(info).holder)}")
         yield f"{one.level.name} {_short(info.key)}{where}: {'; '.join(parts)}"
     if len(ills) > _LINES:
         yield f"and {len(ills) - _LINES:,} more: see manage.py locks list"

@@ -16,8 +16,8 @@ from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection.lock_info import LockInfo, State
 from django_setnx_lock.core.protocol.keys import meta_key, name_for
 from django_setnx_lock.descriptions import (
-    Hold,
-    Said,
+    EndPresenter,
+    LockPresenter,
     duration,
     facts,
     hold_facts,
@@ -106,7 +106,7 @@ def every_lock(options: dict[str, Any], *states: str) -> tuple[list[Found], list
 
 
 def _row(info: LockInfo) -> list[str]:
-    said = Said(info)
+    said = LockPresenter(info)
     return [
         info.key,
         f"{said.state} !" if said.has_trouble else said.state,
@@ -181,7 +181,7 @@ def look_at(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
 
 def _in_full(one: Found) -> list[str]:
     """Return all there is to say of a lock, and of each who holds it."""
-    said = Said(one.info)
+    said = LockPresenter(one.info)
     lines = pairs([("Cache", one.using), *facts(said), *hold_facts(said)])
     for number, share in enumerate(said.shares, 1):
         lines += ["", f"Holder {number} of {len(said.shares)}: {share.state}"]
@@ -200,10 +200,10 @@ def _queue(info: LockInfo) -> list[str]:
     ]
     lines = ["", "The holder itself waits:", *(f"  {line}" for line in lines)] if lines else []
     if info.waiting:
-        rows = [(f"{number}.", *one) for number, one in enumerate(waiters(info), 1)]
-        lines += ["", "Waiting:", *(f"  {line}" for line in table([("", "WHO", "SINCE"), *rows]))]
-        if info.waiting > len(info.waiters):
-            lines.append(f"  and {info.waiting - len(info.waiters):,} more")
+        rows, others = waiters(info, NAMED)
+        lines += ["", "Waiting:", *(f"  {line}" for line in table([("WHO", "SINCE"), *rows]))]
+        if others:
+            lines.append(f"  and {others:,} more")
     return lines
 
 
@@ -258,7 +258,7 @@ def history(options: dict[str, Any], out: OutputWrapper) -> None:
     noted.sort(key=lambda one: one[1].at, reverse=True)
     del noted[options["limit"] :]
     entries = [{"using": alias, **asdict(entry), "end": entry.end.slug} for alias, entry in noted]
-    holds = [(alias, Hold(entry)) for alias, entry in noted]
+    holds = [(alias, EndPresenter(entry)) for alias, entry in noted]
     rows = [
         (alias, [hold.ended, hold.key, hold.end, hold.holder, hold.held_for, hold.waited])
         for alias, hold in holds

@@ -11,9 +11,8 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.conf import SETTING, get_config
 from django_setnx_lock.core.errors import LockUnavailable, LockUnsupported
-from django_setnx_lock.descriptions import Said
+from django_setnx_lock.descriptions import LockPresenter
 from django_setnx_lock.interventions import RELEASE, Intervention, result
-from django_setnx_lock.locks import inspector
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable, say, user_name, write
 
@@ -40,12 +39,9 @@ def intervene(
     is_done, by = True, f"{user_name()}@{socket.gethostname()}"
     for one in wanted:
         seen, outcome = one.info, None
-        text = result(None, whom := printable(f"{_place(one)}, {Said(seen).holder}"))
+        text = result(None, whom := printable(f"{_place(one)}, {LockPresenter(seen).holder}"))
         try:
-            look = inspector(one.using)
-            outcome = what.carry_out(
-                look, seen.name, seen.fingerprint, seen.state, by=by, reason=reason
-            )
+            outcome = what.carry_out(seen, using=one.using, by=by, reason=reason)
             text = result(outcome, whom)
         except LockUnsupported as error:
             text = printable(str(error))
@@ -70,7 +66,7 @@ def _wanted(
     held = [
         Found(one.using, holder)
         for one in found
-        if Said(one.info).is_held
+        if LockPresenter(one.info).is_held
         for holder in one.info.holders
     ]
     wanted = [one for one in held if options["fingerprint"] in (None, one.info.fingerprint)]
@@ -115,7 +111,7 @@ def _place(one: Found) -> str:
 
 def _whom(one: Found) -> str:
     """Say who holds a lock, in which state, for how long, and for how much longer."""
-    said = Said(one.info)
+    said = LockPresenter(one.info)
     times = f"for {said.held_for}; lease left: {said.lease_left}"
     return printable(f"{_place(one)} is held by {said.holder}: {said.state}, {times}")
 
