@@ -1883,6 +1883,22 @@ LAYERS = [
         "return None",
         "tests/redis/test_cluster_moving.py::test_a_release_waits_for_a_slot_that_moves",
     ),
+    Mutant(
+        "a cluster whose slots have moved meanwhile is looked through again",
+        f"{CORE}/connections/cluster.py",
+        'if after != before or b"["',
+        'if b"["',
+        "tests/redis/test_cluster_moving.py::"
+        "test_a_page_has_the_locks_that_moved_while_nodes_were_looked_through",
+    ),
+    Mutant(
+        "a cluster has a new map made when its nodes know of others",
+        f"{CORE}/connections/cluster.py",
+        "(others and len(found) == len(nodes))",
+        "()",
+        "tests/redis/test_cluster_moving.py::"
+        "test_a_page_has_the_locks_of_a_node_that_the_client_does_not_know",
+    ),
 ]
 MUTANTS: list[Mutant] = [
     *HOLDING,

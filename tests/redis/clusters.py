@@ -171,13 +171,13 @@ class Cluster:
         for node in [target, *(node for node in self.nodes if node is not target)]:
             self.tell(node, "SETSLOT", slot, "NODE", owner)
 
-    def move(self, slot: int, *, pause: float = 0.0) -> None:
-        """Move the slot to the next node, as a resharding does; each step takes ``pause`` s more.
+    def move(self, slot: int, target: RealServer | None = None, *, pause: float = 0.0) -> None:
+        """Move the slot to ``target``, as a resharding does; each step takes ``pause`` s more.
 
-        Keys come and go meanwhile.
+        Keys come and go meanwhile. Without ``target``, to the next node.
         """
         source = self.owner_of(slot)
-        target = self.nodes[(self.nodes.index(source) + 1) % len(self.nodes)]
+        target = target or self.nodes[(self.nodes.index(source) + 1) % len(self.nodes)]
         self.begin_move(slot, source, target)
         time.sleep(pause)
         self.move_keys(slot, source, target)

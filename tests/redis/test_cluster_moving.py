@@ -200,6 +200,57 @@ def test_a_page_has_the_locks_of_a_slot_that_moves(
     assert release_each(held) == []
 
 
+def test_a_page_has_the_locks_of_a_node_to_which_callers_were_sent_on(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = [RedisLock(cluster_client, f"lock:{{shop}}:{number}").take(0) for number in range(20)]
+    masters.move(masters.slot_of("{shop}"))
+
+    pages = [Inspector(cluster_client, "lock:").find() for _ in range(2)]
+
+    assert [page.total for page in pages] == [20, 20]
+    # Nor does the client itself take it for a replica.
+    primaries = cluster_client.get_primaries()  # type: ignore[no-untyped-call]  # redis-py's
+    assert len(primaries) == len(masters.nodes)
+    assert release_each(held) == []
+
+
+def test_a_page_has_the_locks_that_moved_while_nodes_were_looked_through(
+    masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = masters.names()
+    held = [RedisLock(cluster_client, name).take(0) for name in names]
+    scanned: list[int] = []
+
+    def move(port: int) -> None:
+        scanned.append(port)
+        first = next(node for node in masters.nodes if node.port == scanned[0])
+        for slot in map(masters.slot_of, names):
+            if masters.owner_of(slot) is not first:
+                masters.move(slot, first)
+
+    seams.after_scans(monkeypatch, move)
+
+    assert {lock.name for lock in Inspector(cluster_client, "lock:").find().locks} == set(names)
+    assert release_each(held) == []
+
+
+def test_a_page_has_the_locks_of_a_node_that_the_client_does_not_know(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    names = masters.names()
+    held = [RedisLock(cluster_client, name).take(0) for name in names]
+    known = cluster_client.nodes_manager
+    new, old, *_ = known.nodes_cache.values()
+    # What it knew before the node was there.
+    for nodes in known.slots_cache.values():
+        nodes[:] = [old if node is new else node for node in nodes]
+    del known.nodes_cache[new.name]
+
+    assert {lock.name for lock in Inspector(cluster_client, "lock:").find().locks} == set(names)
+    assert release_each(held) == []
+
+
 class Contending:
     """Threads that add to a number by reading and writing it, under a lock whose slot moves."""
 

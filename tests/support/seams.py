@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import django_setnx_lock
 from django_setnx_lock import connection, history, key_template
 from django_setnx_lock.core import clock as clock
-from django_setnx_lock.core.connections import backend, pipe, sentinel
+from django_setnx_lock.core.connections import backend, pipe, sentinel, session
 from django_setnx_lock.core.connections import connection as own
 from django_setnx_lock.core.inspection import lock_info
 from django_setnx_lock.core.locks import heartbeat, layered, local, parent, renewal, several
@@ -201,6 +201,18 @@ def say_faster(times: float, *, never: bool = False) -> None:
 def ask_sentinels_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each call ask where the primary is, not one a second."""
     monkeypatch.setattr(sentinel, "EVERY", 0.01)
+
+
+def after_scans(monkeypatch: pytest.MonkeyPatch, work: Callable[[int], None]) -> None:
+    """Have ``work`` done with the port of a server whenever keys of it were looked through."""
+    scan = session.Session.scan
+
+    async def scan_and_work(self: session.Session, *given: Any) -> Any:
+        found = await scan(self, *given)
+        work(self.place[1][1])
+        return found
+
+    monkeypatch.setattr(session.Session, "scan", scan_and_work)
 
 
 @contextmanager

@@ -139,8 +139,10 @@ class ClusterSession(Session):
     def nodes(self) -> list[Session]:
         """Return the session with each node that has slots, in the order of their addresses."""
         cluster = self._cluster()
-        primaries = [] if cluster is None else cluster.get_primaries()
-        found = [session_of(cluster.get_redis_connection(node)) for node in primaries]
+        # Before redis-py 7, its list of primaries lacks nodes to which two callers were sent on.
+        slots = [] if cluster is None else list(cluster.nodes_manager.slots_cache.values())
+        primaries = {nodes[0].name: nodes[0] for nodes in slots if nodes}
+        found = [session_of(cluster.get_redis_connection(node)) for node in primaries.values()]
         return sorted(found, key=lambda node: str(node.place))
 
     def beside(self, key: str) -> Slot:
@@ -170,18 +172,21 @@ class ClusterSession(Session):
         manager = cluster.nodes_manager
         try:
             error.host, error.port = manager.remap_host_port(error.host, error.port)
-            if not error.host or not manager.slots_cache.get(error.slot_id):
+            known = manager.slots_cache.get(error.slot_id)
+            if not error.host or not known:
                 return None
-            if is_moved and hasattr(manager, "move_slot"):
-                manager.move_slot(error)
-            elif is_moved:
-                # Before redis-py 7. It has room for one of them.
-                manager.update_moved_exception(error)
-                manager.get_node_from_slot(error.slot_id)
             node = cluster.get_node(host=error.host, port=error.port)
             if node is None:
                 node = ClusterNode(error.host, error.port, PRIMARY)  # type: ignore[no-untyped-call]  # redis-py has none
                 node = manager.nodes_cache.setdefault(node.name, node)
+            is_new = is_moved and known[0] != node
+            if is_new and hasattr(manager, "move_slot"):
+                manager.move_slot(error)
+            elif is_new:
+                # Before redis-py 7. It has room for one of them, and would take the next that names
+                # this node for a failover: as if the node were no primary any more.
+                manager.update_moved_exception(error)
+                manager.get_node_from_slot(error.slot_id)
             return session_of(cluster.get_redis_connection(node))
         except (*_FAILURES, AttributeError, KeyError):
             return None
@@ -334,33 +339,58 @@ class ClusterSession(Session):
             self._trouble = error.with_traceback(None)
 
     async def scan(
-        self, io: Any, cursor: str, pattern: str, count: int
-    ) -> tuple[str, Sequence[bytes]]:
-        # The cursor says how many nodes are to be scanned yet, and begins with that of the next.
-        if self._cluster() is None:
-            await self._look_anew(io, [_Errand(_ASKING, misleads=True)], clock.now() + self.limit)
+        self, io: Any, cursor: Any, pattern: str, count: int
+    ) -> tuple[Any, Sequence[bytes]]:
+        if cursor == "0":
+            found, slots = await self._slots(io)
+            cursor = found, "0", slots
+        # The nodes that are to be scanned yet, and where slots were before; None the second time.
+        nodes, onward, before = cursor
+        onward, names = await nodes[0].scan(io, onward, pattern, count)
+        if onward != "0":
+            return (nodes, onward, before), names
+        nodes = nodes[1:]
+        if not nodes and before is not None:
+            # Keys may have moved to a node that was scanned, from one that was yet to be.
+            again, after = await self._slots(io)
+            if after != before or b"[" in b"".join(after.values()):
+                nodes, before = again, None
+        return (nodes, "0", before) if nodes else "0", names
+
+    async def _slots(self, io: Any) -> tuple[list[Session], dict[bytes, bytes]]:
+        """Return the session with each node, and what slots each has and passes on, by its id.
+
+        Of nodes that may not be asked, nothing is known. Raises LockUnavailable.
+        """
         nodes = self.nodes()
+        found, others = await _slots_of(io, nodes)
+        if not nodes or (others and len(found) == len(nodes)):
+            # The map is old, or there is none.
+            await self._look_anew(io, [_Errand(_ASKING, misleads=True)], clock.now() + self.limit)
+            nodes = self.nodes()
+            found, _ = await _slots_of(io, nodes)
         if not nodes:
             raise unavailable(self._unknown(), "")
-        count_left, _, onward = cursor.rpartition(":")
-        # Keys may move to a node that was scanned, from one that is yet to be: then there is a
-        # second round. The first one of three rounds stands for one that may need it at its end.
-        left = int(count_left or len(nodes) * (2 if await _is_moved(io, nodes) else 3))
-        onward, names = await nodes[left % len(nodes)].scan(io, onward, pattern, count)
-        if onward == "0":
-            left -= 1
-            if left == 2 * len(nodes):
-                left = len(nodes) if await _is_moved(io, nodes) else 0
-        return f"{left}:{onward}" if left else "0", names
+        return nodes, found
 
 
-async def _is_moved(io: Any, nodes: Sequence[Session]) -> bool:
-    """Return whether a slot moves to one of ``nodes``, as far as one may ask."""
+async def _slots_of(io: Any, nodes: Sequence[Session]) -> tuple[dict[bytes, bytes], set[bytes]]:
+    """Return what slots ``nodes`` have and pass on, by their ids, and the ids of others with some.
+
+    A slot that is passed on is in brackets.
+    """
+    found, others = {}, set()
     for node in nodes:
         with suppress(LockUnavailable):
-            if b"-<-" in (await node.call(io, Command.of("CLUSTER", "NODES"), "")).value:
-                return True
-    return False
+            reply = await node.call(io, Command.of("CLUSTER", "NODES"), "")
+            for line in reply.value.splitlines():
+                # Behind the id: address, flags, primary, times of two pings, epoch, state, slots.
+                name, _, flags, _, _, _, epoch, _, *slots = line.split()
+                if b"myself" in flags:
+                    found[name] = b" ".join((epoch, *slots))
+                elif slots:
+                    others.add(name)
+    return found, others - found.keys()
 
 
 class Slot:
