@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import PermissionDenied, SynchronousOnlyOperation
+from django.db.transaction import atomic
 from django.http import Http404
 
 from .arguments import (
@@ -37,12 +38,10 @@ from .locks import make_lock
 from .middleware import failed, noted
 from .options import lock_options
 from .transactions import (
-    begun_by_lock,
     check_all,
-    is_rolled_back_by_an_error,
+    is_left_to_lock,
     leave_to_lock,
     left_databases,
-    transactions_of,
 )
 
 if TYPE_CHECKING:
@@ -91,10 +90,9 @@ def redis_lock(
 
     A busy lock is answered with 409, and a Redis that cannot say with 503, by the setting
     ``FAILURE_VIEW``. ``on_busy`` replaces the former: ``(request, error) -> response``, which may
-    be async for an async view. A lock that was lost on the way rolls the transaction of
-    ATOMIC_REQUESTS back, and is answered with 503; in a transaction that others have begun, it
-    raises LockLost. All else that the view raises comes out. An async view is cancelled when it has
-    lost its lock.
+    be async for an async view. A lock that was lost on the way raises LockLost through the
+    transactions around; :class:`.LockMiddleware` answers it with 503. All else that the view raises
+    comes out. An async view is cancelled when it has lost its lock.
 
     Raises ValueError or TypeError at decoration for a malformed template, for a template that names
     what the view does not take, for bad options, and for classes and generators.
@@ -259,26 +257,23 @@ class ViewLock(DecoratedLock):
         if is_django_task(func):
             raise TypeError("redis_lock is for views: decorate a task with @locked")
         lock_of = self.lock_of(func)
-        is_innermost = not begun_by_lock(func)
-
-        def databases_of(request: Any) -> list[str]:
-            return left_databases(http_request(request), wrapper) if is_innermost else []
+        is_innermost = not is_left_to_lock(func)
 
         @wraps(func)
         def view(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             request = from_request_on(func, args)[0]
             run = partial(_call, func, *args, **kwargs)
-            databases = databases_of(request)
+            databases = left_databases(http_request(request), view) if is_innermost else []
             if not self._applies_to(request):
-                with transactions_of(databases):
+                with _transactions_of(databases):
                     return run()
             return self._run(lock_of(args, kwargs, request), request, run, databases)
 
         @wraps(func)
         async def aview(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             request = from_request_on(func, args)[0]
-            if databases_of(request):
-                # The handler does so where it sees that the view is async.
+            if left_databases(http_request(request), aview):
+                # As Django's handler does, which leaves them to the lock.
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             run = partial(_awaited, func, *args, **kwargs)
             if not self._applies_to(request):
@@ -307,29 +302,25 @@ class ViewLock(DecoratedLock):
         view: Callable[[], Any],
         databases: Sequence[str],
     ) -> Any:
-        """Return the response of ``view()``, run under the lock, or the answer in its place."""
+        """Return the response of ``view()``, run under the lock, or the answer in its place.
+
+        Raises LockLost through the transactions of ``databases``.
+        """
         try:
             held = one.take()
         except (LockBusy, LockUnavailable) as error:
             return self._answer(request, error)
-        try:
-            with ExitStack() as stack:
-                stack.push(partial(let_go, held))
-                around = stack.enter_context(_request_lock(request, held))
-                # They have rolled back when the lock is lost.
-                with transactions_of(databases):
-                    response = self._rendered(view())
-                    is_sent_later = self._is_sent_later(response)
-                    if databases or is_sent_later or is_rolled_back_by_an_error():
-                        check_all(around)
-                if is_sent_later:
-                    _keep(response, held, stack)
-                return response
-        except LockLost as error:
-            # What others have begun is to be rolled back, too.
-            if not _is_of(error, one) or is_rolled_back_by_an_error():
-                raise
-            return self._answer(request, error)
+        with ExitStack() as stack:
+            stack.push(partial(let_go, held))
+            around = stack.enter_context(_request_lock(request, held))
+            with _transactions_of(databases):
+                response = self._rendered(view())
+                is_sent_later = self._is_sent_later(response)
+                if databases or is_sent_later:
+                    check_all(around)
+            if is_sent_later:
+                _keep(response, held, stack)
+            return response
 
     async def _arun(
         self, one: RedisLock | MultiLock, request: Any, view: Callable[[], Awaitable[Any]]
@@ -340,32 +331,27 @@ class ViewLock(DecoratedLock):
         except (LockBusy, LockUnavailable) as error:
             return await self._aanswer(request, error)
         scope = CancelScope(held.grants)
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(_request_lock(request, held))
-                try:
-                    response = await view()
-                    if self._until_rendered:
-                        response = await sync_to_async(self._rendered)(response)
-                    is_sent_later = self._is_sent_later(response)
-                    if is_sent_later:
-                        await sync_to_async(check_all)([held])
-                except BaseException as error:
-                    await held.finish(ASYNCIO, scope.leave(error))
-                    raise
-                if is_sent_later:
-                    scope.leave(None)
-                    stack.push(partial(let_go, held))
-                    _keep(response, held, stack)
-                    return response
+        with ExitStack() as stack:
+            stack.enter_context(_request_lock(request, held))
             try:
-                await held.finish(ASYNCIO, scope.leave(None))
-            except LockUnavailable as error:
-                logger.error("%s", error)
-        except LockLost as error:
-            if not _is_of(error, one):
+                response = await view()
+                if self._until_rendered:
+                    response = await sync_to_async(self._rendered)(response)
+                is_sent_later = self._is_sent_later(response)
+                if is_sent_later:
+                    await sync_to_async(check_all)([held])
+            except BaseException as error:
+                await held.finish(ASYNCIO, scope.leave(error))
                 raise
-            return await self._aanswer(request, error)
+            if is_sent_later:
+                scope.leave(None)
+                stack.push(partial(let_go, held))
+                _keep(response, held, stack)
+                return response
+        try:
+            await held.finish(ASYNCIO, scope.leave(None))
+        except LockUnavailable as error:
+            logger.error("%s", error)
         return response
 
     def _rendered(self, response: Any) -> Any:
@@ -376,7 +362,7 @@ class ViewLock(DecoratedLock):
     def _is_sent_later(self, response: Any) -> bool:
         return self._until_rendered and bool(getattr(response, "streaming", False))
 
-    def _answer(self, request: Any, error: LockBusy | LockUnavailable | LockLost) -> Any:
+    def _answer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
         if isinstance(error, LockBusy) and self._on_busy is not None:
             return noted(error, self._on_busy(request, error))
         # REST framework's, which answers in the format of its own if its handler knows our errors.
@@ -388,7 +374,7 @@ class ViewLock(DecoratedLock):
                 pass
         return failed(request, error)
 
-    async def _aanswer(self, request: Any, error: LockBusy | LockUnavailable | LockLost) -> Any:
+    async def _aanswer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
         if isinstance(error, LockBusy) and iscoroutinefunction(self._on_busy):
             return noted(error, await self._on_busy(request, error))
         # It may ask the database, as the context processors of a page do.
@@ -414,6 +400,14 @@ def view_key(template: KeyTemplate, arguments: Mapping[str, Any], request: Any) 
         return template.resolve(values)
     except NotCanonical as error:
         raise Http404(str(error)) from error
+
+
+@contextmanager
+def _transactions_of(databases: Iterable[str]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for alias in databases:
+            stack.enter_context(atomic(using=alias))
+        yield
 
 
 @contextmanager
@@ -463,11 +457,6 @@ def _keep(response: Any, held: Handle, stack: ExitStack) -> None:
                 thread.submit(end)
 
     response.close = close_and_let_go
-
-
-def _is_of(error: LockLost, one: RedisLock | MultiLock) -> bool:
-    """Return whether ``error`` is of ``one``: the view may lose other locks, too."""
-    return error.key in getattr(one, "keys", (one.key,))
 
 
 async def _in_thread_if_it_blocks(get: Callable[..., _R], *args: Any) -> _R:

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 FEW, MANY = 10, 80
 PACKAGE = "django_setnx_lock"
-WATCHED = ("commit", "rollback", "close", "set_autocommit")
 
 
 class Planned(Exception):
@@ -43,10 +42,9 @@ def fail_in_transaction(way: Callable[[], None]) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Hold each test to it that the connection is as Django made it again."""
+    """Hold each test to it that nothing waits any more for the end of a transaction."""
     yield
-    assert [name for name in WATCHED if name in vars(connections["default"])] == []
-    assert type(connection.atomic_blocks) is list
+    assert seams.waiting_for_the_end() == []
     assert connection.get_autocommit()
     assert not connection.in_atomic_block
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
+
 import django_setnx_lock
 from django_setnx_lock import connection, history, key_template
 from django_setnx_lock.core import clock as clock
@@ -98,6 +100,12 @@ def any_lock(key: str, *, user: str = "", **options: Any) -> RedisLock:
 def commit_lock(client: Any, name: str) -> RedisLock:
     """Make a lock that is let go at the end of the transactions around its release."""
     return CommitLock(client, name)
+
+
+def waiting_for_the_end() -> list[Any]:
+    """Return the handles that wait for the end of a transaction of this thread."""
+    watches = [vars(one).get("_setnx_lock_watch") for one in connections.all()]
+    return [held for watch in watches if watch is not None for held in watch.deferred]
 
 
 def take_each(locks: Sequence[RedisLock]) -> list[Any]:

@@ -367,7 +367,7 @@ def names_of(keys: Iterable[str]) -> str:
     return ", ".join(map(repr, keys))
 
 
-# What is asked of several handles of one server, in one write
+# What is asked of several handles, of those of one server in one write
 
 
 async def release_each(io: Backend, handles: Sequence[LockHandle]) -> list[LockError]:
@@ -429,11 +429,13 @@ async def _ask(
 ) -> list[LockError]:
     """Send the request of each, and ``read`` the reply to it; return the errors."""
     errors: list[LockError] = []
-    if asked:
-        session = asked[0][0].grant.session
-        requests = [(request, held.key) for held, request in asked]
+    by_session: dict[Session, list[tuple[LockHandle, Request]]] = {}
+    for held, request in asked:
+        by_session.setdefault(held.grant.session, []).append((held, request))
+    for session, some in by_session.items():
+        requests = [(request, held.key) for held, request in some]
         replies = await session.call_many(io, requests, 2 * session.limit)
-        for (held, _), reply in zip(asked, replies, strict=True):
+        for (held, _), reply in zip(some, replies, strict=True):
             try:
                 if isinstance(reply, LockUnavailable):
                     raise reply
