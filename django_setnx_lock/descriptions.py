@@ -489,6 +489,7 @@ _ENDS: dict[End, str | Promise] = {
     End.RELEASED: pgettext_lazy("end of a hold", "released"),
     End.LOST: pgettext_lazy("end of a hold", "lost"),
     End.FORCED: pgettext_lazy("end of a hold", "forced"),
+    End.RAN_OUT: pgettext_lazy("end of a hold", "lease ran out"),
     End.GAVE_UP: pgettext_lazy("end of a hold", "gave up"),
 }
 
@@ -502,6 +503,7 @@ class EndPresenter:
         self.holder = str(entry.holder or self.place)
         self.ended, self.held_for = moment(entry.at), duration(entry.held_for)
         self.waited = duration(entry.waited or None)
+        self.until = moment(entry.until)
 
     @property
     def end(self) -> str:
@@ -509,7 +511,10 @@ class EndPresenter:
         text = str(_ENDS[self.entry.end])
         if self.entry.by:
             text = _("%(end)s by %(by)s") % {"end": text, "by": self.entry.by}
-        return f"{text}: {self.entry.reason}" if self.entry.reason else text
+        text = f"{text}: {self.entry.reason}" if self.entry.reason else text
+        return (
+            _("%(end)s (its holder has not said so)") % {"end": text} if self.entry.until else text
+        )
 
 
 def problem(error: LockUnavailable | ImproperlyConfigured) -> dict[str, str]:

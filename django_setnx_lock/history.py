@@ -1,6 +1,7 @@
-"""The last notable ends of holds, for operators: beside the locks in Redis, as their holders tell.
+"""The last notable ends of holds, for operators: beside the locks in Redis.
 
-Nobody waits for an entry: a thread writes them. What cannot be written is logged once.
+Holders note how they ended, operators whom they took a lock from, and who reads the history which
+leases have run out. Nobody waits for that: a thread writes. What cannot be written is logged once.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import logging
 import math
 import os
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -24,10 +26,13 @@ from .connection import get_client
 from .core import events
 from .core.connections.backend import BLOCKING, run
 from .core.connections.session import session_of
-from .core.errors import LockBusy, LockError, LockLost
+from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from .core.holder import Holder, plain
+from .core.inspection.lock_info import LockInfo
+from .core.inspection.reading import name_in
 from .core.process import holder_here
-from .core.protocol.keys import history_for, meta_key, name_for
+from .core.protocol.keys import history_for, index_for, meta_key, name_for
+from .core.protocol.replies import text
 from .core.protocol.requests import Command
 
 _T = TypeVar("_T")
@@ -37,6 +42,11 @@ logger = logging.getLogger("django_setnx_lock.history")
 _PATIENCE = 1.0
 # More entries do not wait to be written.
 _MOST_WAITING = 1000
+# So many leases that ran out are looked at together.
+_TOGETHER = 500
+# What runs out later than its lease was renewed; requests take some time besides.
+_SLACK = 0.1
+_FENCE = re.compile("[0-9]{1,16}", re.ASCII)
 
 
 class End(str, enum.Enum):
@@ -45,6 +55,7 @@ class End(str, enum.Enum):
     RELEASED = "released"
     LOST = "lost"
     FORCED = "forced"
+    RAN_OUT = "ran out"
     GAVE_UP = "gave up"
 
     @property
@@ -59,7 +70,8 @@ class HistoryEntry:
 
     ``at``: when it was, as a Unix time. ``name``: that of the lock in Redis. ``held_for`` and
     ``waited``: seconds, None where there was no hold, or no wait. ``holder``: who held the lock;
-    None if not known. ``by`` and ``reason``: of a force-release.
+    None if not known. ``by`` and ``reason``: of a force-release. ``until``: when a holder that was
+    forced out, and has not noticed, will know it at the latest, as a Unix time; else None.
     """
 
     at: float
@@ -72,6 +84,7 @@ class HistoryEntry:
     holder: Holder | None = None
     by: str = ""
     reason: str = ""
+    until: float | None = None
 
 
 class _Writer:
@@ -114,24 +127,46 @@ _WRITER = _Writer()
 flush = _WRITER.flush
 
 
+def connect() -> None:
+    """Have the core tell of what is notable."""
+    if note not in events.ENDED.listeners:
+        events.ENDED.listeners.append(note)
+
+
 def note(*, target: Any, error: LockError | None, **about: Any) -> None:
     """Note the end of a hold, or of a wait: a listener of the core."""
-    config = get_config()
-    prefix, length = config["KEY_PREFIX"], config["HISTORY"]
     # Others have no name of their own beside that in Redis.
-    if not length or target.keys[0] != name_for(prefix, target.key):
+    if target.keys[0] != name_for(get_config()["KEY_PREFIX"], target.key):
         return
     holder: Holder | None = holder_here(*target.options.about)
     if isinstance(error, LockBusy):
         holder = error.holder
-    entry: dict[str, Any] = {"at": time.time(), "holder": holder and holder.to_json(), **about}
-    entry["end"] = End.RELEASED if error is None else End.GAVE_UP
+    end = End.RELEASED if error is None else End.GAVE_UP
     if isinstance(error, LockLost):
-        entry["end"] = End.FORCED if error.forced_by or error.reason else End.LOST
-        entry |= {"by": error.forced_by, "reason": error.reason}
+        end = End.FORCED if error.forced_by or error.reason else End.LOST
+        about |= {"by": error.forced_by, "reason": error.reason}
     # Several masters have no client of their own.
     client = target.client if hasattr(target.client, "lpush") else get_client()
-    _WRITER.add(partial(_write, client, history_for(prefix), json.dumps(entry), length))
+    _add(client, end, holder, **about)
+
+
+def note_force(using: str | None, holder: LockInfo, *, by: str = "", reason: str = "") -> None:
+    """Note that the lock was taken from that ``holder``, who knows it later or never."""
+    until = None if holder.remaining is None else time.time() + holder.remaining
+    about: dict[str, Any] = {"by": by, "reason": reason, "until": until}
+    for name in ("key", "held_for", "fence"):
+        about[name] = getattr(holder, name)
+    _add(get_client(using), End.FORCED, holder.holder, **about)
+
+
+def _add(client: Any, end: End, holder: Holder | None, **about: Any) -> bytes:
+    """Have an entry written by the thread; return it."""
+    record = holder.to_json() if holder else None
+    entry = json.dumps({"at": time.time(), "end": end, "holder": record, **about})
+    config = get_config()
+    if length := config["HISTORY"]:
+        _WRITER.add(partial(_write, client, history_for(config["KEY_PREFIX"]), entry, length))
+    return entry.encode()
 
 
 def _write(client: Any, key: str, entry: str, length: int) -> None:
@@ -139,48 +174,100 @@ def _write(client: Any, key: str, entry: str, length: int) -> None:
     client.ltrim(key, 0, length - 1)
 
 
-def connect() -> None:
-    """Have the core tell of what is notable."""
-    if note not in events.ENDED.listeners:
-        events.ENDED.listeners.append(note)
-
-
-def last(using: str | None = None, *, name: str | None = None) -> list[HistoryEntry]:
+def last(
+    using: str | None = None, *, name: str | None = None, most: int | None = None
+) -> list[HistoryEntry]:
     """Return the entries of the cache alias ``using``, the newest first.
 
     ``using``: None for the setting ``CACHE``, of several the first. ``name``: of the lock with that
-    Redis name alone. What others wrote there is passed over. Raises LockUnavailable, and
+    Redis name alone. ``most``: how many to look at (None: all). Leases that ran out are noted by
+    the way. What others wrote there is passed over. Raises LockUnavailable, and
     ImproperlyConfigured when the cache cannot hold locks.
     """
     config = get_config()
-    prefix = config["KEY_PREFIX"]
-    if not config["HISTORY"]:
+    prefix, length = config["KEY_PREFIX"], config["HISTORY"]
+    if not length:
         return []
-    words = ("LRANGE", history_for(prefix), "0", str(config["HISTORY"] - 1))
-    client, command = get_client(using), Command.of(*words, keys=words[1:2])
-    found = run(session_of(client).call(BLOCKING, command, "")).value
-    entries = [entry for one in found or () if (entry := _read(prefix, one)) is not None]
-    return [one for one in entries if name in (None, one.name)]
+    client, key = get_client(using), history_for(prefix)
+    ended = list(_ran_out(client, prefix))
+    (found,) = _ask(client, ("LRANGE", key, "0", str((most or length) - 1)))
+    entries = [entry for one in (*ended, *(found or ())) if (entry := _read(prefix, one))]
+    # What its holder noted itself is more exact.
+    own = {(entry.name, entry.fence) for entry in entries if not _is_of_others(entry)}
+    return sorted(
+        (
+            entry
+            for entry in entries
+            if name in (None, entry.name)
+            and not (_is_of_others(entry) and (entry.name, entry.fence) in own)
+        ),
+        key=lambda entry: -entry.at,
+    )
+
+
+def _is_of_others(entry: HistoryEntry) -> bool:
+    """Return whether it was not noted by the holder."""
+    return entry.end is End.RAN_OUT or entry.until is not None
+
+
+def unaware(entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+    """Return those of ``entries`` whose holders were forced out and may not know it yet."""
+    return [entry for entry in entries if entry.until is not None and entry.until > time.time()]
+
+
+def _ran_out(client: Any, prefix: str) -> Iterator[bytes]:
+    """Have the leases noted that ran out of locks in the index; yield these entries.
+
+    Only of locks that were renewed, which would have been released otherwise. A name that somebody
+    holds, or that another process took out of the index first, is passed over.
+    """
+    index, now = index_for(prefix), str(int(time.time() * 1000))
+    if not session_of(client).has_index:
+        return
+    words = ("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", "0", str(_TOGETHER))
+    (found,) = _ask(client, words)
+    names = [name for raw in found if (name := name_in(raw))]
+    if not names:
+        return
+    values, metas, *ends = _ask(
+        client,
+        ("MGET", *names),
+        ("MGET", *map(meta_key, names)),
+        *(("ZSCORE", index, name) for name in names),
+    )
+    rows = zip(names, ends, values, metas, strict=True)
+    free = [(name, end, meta) for name, end, value, meta in rows if end and value is None]
+    taken = _ask(client, *(("ZREM", index, name) for name, _end, _meta in free))
+    for (name, end, meta), is_first in zip(free, taken, strict=True):
+        fence, _value, record = [*text(meta or b"").split(" ", 2), "", "", ""][:3]
+        holder = Holder.from_json(record)
+        if not (is_first and holder and holder.renewed and _FENCE.fullmatch(fence)):
+            continue
+        at, key = float(end) / 1000, name.removeprefix(prefix)
+        held_for = at - int(fence) / 1e6
+        if held_for > holder.lease + _SLACK:
+            about = {"at": at, "key": key, "fence": int(fence), "held_for": held_for}
+            yield _add(client, End.RAN_OUT, holder, **about)
 
 
 def _read(prefix: str, raw: Any) -> HistoryEntry | None:
     """Return one entry; None for what cannot be one."""
     try:
-        told = json.loads(raw)
-        name = name_for(prefix, told["key"])
+        found = json.loads(raw)
+        name = name_for(prefix, found["key"])
         meta_key(name)
-        time.gmtime(told["at"])
+        time.gmtime(found["at"])
+        numbers = {key: _optional(float, found.get(key)) for key in ("held_for", "waited", "until")}
         return HistoryEntry(
-            at=float(told["at"]),
-            key=plain(told["key"]),
+            **numbers,
+            at=float(found["at"]),
+            key=plain(found["key"]),
             name=name,
-            end=End(told["end"]),
-            held_for=_optional(float, told.get("held_for")),
-            waited=_optional(float, told.get("waited")),
-            fence=_optional(int, told.get("fence")),
-            holder=Holder.from_json(str(told.get("holder") or "")),
-            by=plain(str(told.get("by") or "")),
-            reason=plain(str(told.get("reason") or "")),
+            end=End(found["end"]),
+            fence=_optional(int, found.get("fence")),
+            holder=Holder.from_json(str(found.get("holder") or "")),
+            by=plain(str(found.get("by") or "")),
+            reason=plain(str(found.get("reason") or "")),
         )
     except (ArithmeticError, KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
@@ -190,3 +277,15 @@ def _optional(kind: Callable[[Any], _T], value: Any) -> _T | None:
     if value is not None and not math.isfinite(value):
         raise ValueError("no time is that long")
     return None if value is None else kind(value)
+
+
+def _ask(client: Any, *commands: tuple[str, ...]) -> list[Any]:
+    """Return the answer to each command, of which the second word is the key."""
+    session = session_of(client)
+    asked = [(Command.of(*words, keys=words[1:2]), "") for words in commands]
+    answers = []
+    for reply in run(session.call_many(BLOCKING, asked, 2 * session.limit)):
+        if isinstance(reply, LockUnavailable):
+            raise reply
+        answers.append(reply.value)
+    return answers

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 from .core.holder import plain
 from .core.inspection.lock_info import LockInfo, Outcome, State
 from .descriptions import LockPresenter
+from .history import note_force
 from .locks import inspector
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ class Intervention:
         look, seen = inspector(using), (holder.name, holder.fingerprint)
         if self is ASK_TO_STOP:
             return look.ask_to_stop(*seen, **why)
-        return look.force_release(*seen, state=state or holder.state, **why)
+        outcome = look.force_release(*seen, state=state or holder.state, **why)
+        if outcome is Outcome.RELEASED:
+            note_force(using, holder, **why)
+        return outcome
 
     def entry(self, said: LockPresenter, reason: str) -> str:
         """Return the entry in the log."""

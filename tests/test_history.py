@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -12,11 +14,13 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockLost, lock
+from tests.management.holders import INDEX, hold_since
 from tests.past import KEY, client, noted
 from tests.processes import eventually
 from tests.support import seams
 
 if TYPE_CHECKING:
+    from django_setnx_lock.core import LockHandle
     from django_setnx_lock.testing import LockTester
 
 LONG = 70
@@ -90,6 +94,66 @@ def test_who_got_the_lock_after_a_long_wait_is_noted(locks: LockTester) -> None:
 
     assert entry["end"] == "released"
     assert entry["waited"] >= 5
+
+
+@pytest.fixture
+def run_out(locks: LockTester, listed_at_once: None) -> Iterator[Callable[..., LockHandle]]:
+    """Have the lease of a lock run out, of which its process tells nothing."""
+    held: list[LockHandle] = []
+
+    def run_out(key: str, ago: float = 5, **options: Any) -> LockHandle:
+        held.append(seams.any_lock(key, **{"timeout": 20, "renew": True, **options}).take(0))
+        hold_since(key, 60)
+        client().delete(held[-1].name)
+        client().zadd(INDEX, {held[-1].name: round(1000 * (time.time() - ago))})
+        return held[-1]
+
+    yield run_out
+    # It may be somebody else's.
+    client().delete("lock:a")
+
+
+def test_a_lease_that_ran_out_is_noted_by_who_reads_the_history(
+    locks: LockTester, run_out: Callable[..., LockHandle]
+) -> None:
+    held = run_out("a", user="ann", label="import")
+
+    (first,) = entries(0)
+    (again,) = entries(1)
+
+    assert (first["key"], first["end"], first["fence"]) == ("a", "ran-out", held.fence - 60_000_000)
+    assert first["held_for"] == pytest.approx(55, abs=3)
+    assert (first["holder"]["user"], first["holder"]["label"]) == ("ann", "import")
+    assert again == first
+
+
+@pytest.mark.parametrize("case", ["not renewed", "held by the next", "released"])
+def test_what_did_not_run_out_is_not_noted(
+    locks: LockTester, run_out: Callable[..., LockHandle], case: str
+) -> None:
+    if case == "released":
+        # A short hold that somebody met leaves its name in the index.
+        lock("a", timeout=20).take(0).release()
+        client().zadd(INDEX, {"lock:a": 1})
+    else:
+        run_out("a", renew=case != "not renewed")
+    if case == "held by the next":
+        client().set("lock:a", "somebody", px=50_000)
+
+    assert entries(0) == []
+
+
+def test_what_the_holder_notes_itself_takes_the_place_of_what_others_noted(
+    locks: LockTester, run_out: Callable[..., LockHandle]
+) -> None:
+    held = run_out("a", user="ann")
+    noted_by_others = entries(0)
+    lost = {"at": time.time(), "key": "a", "end": "lost", "fence": noted_by_others[0]["fence"]}
+    client().lpush(KEY, json.dumps(lost))
+
+    assert [one["end"] for one in noted_by_others] == ["ran-out"]
+    assert [one["end"] for one in entries(2)] == ["lost"]
+    assert held.lost is not None
 
 
 @override_settings(SETNX_LOCK={"HISTORY": 2})
