@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,8 @@ from .arguments import (
     signature_of,
     view_class_of,
 )
-from .conf import APP, DEFAULTS, SETTING, problem
+from .conf import APP, DEFAULTS, SETTING, are_aliases, problems
+from .connection import is_cluster
 from .core.connections.quorum import FEWEST
 from .core.errors import docs_url
 from .decorators import DecoratedLock, options_of
@@ -45,9 +45,9 @@ _LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
 
 
 def message(number: str, text: str, hint: str, obj: Any = None, kind: Any = None) -> CheckMessage:
-    """Return the error ``E...`` or warning ``W...``; its hint ends with where it is documented."""
+    """Return the message ``E...``, ``W...`` or ``D...``; its hint ends with where to read on."""
     usual = Error if number.startswith("E") else CheckWarning
-    hint = f"{hint} See {docs_url('checks', number)}"
+    hint = f"{hint} See {docs_url('locks-command' if number.startswith('D') else 'checks', number)}"
     made: CheckMessage = (kind or usual)(text, hint=hint, obj=obj, id=f"django_setnx_lock.{number}")
     return made
 
@@ -58,123 +58,90 @@ def unusable_caches(
     """Yield E011 for each cache that ``using`` of ``what`` names and that cannot hold locks."""
     for alias in connection.aliases_in(using):
         if wrong := connection.client_problem(alias):
-            text = f"{what} is locked using={using!r}: {wrong}."
+            text = f"{what} is locked using={using!r}: {wrong[1]}."
             yield message("E011", text, "Name another alias, or leave using out.", obj)
 
 
-def _config() -> dict[str, Any]:
-    """Return the options, as far as they can be read. E001 reports the rest."""
+def _setting(name: str) -> Any:
+    """Return that option, as far as it can be read; other checks tell what is wrong with it."""
     given = getattr(settings, SETTING, {})
-    return {**DEFAULTS, **given} if isinstance(given, dict) else DEFAULTS
-
-
-def _aliases() -> list[Any]:
-    """Return what CACHE names: one alias, or several for a Redlock. E002 reports too few."""
-    named = _config()["CACHE"]
-    if not isinstance(named, (list, tuple)):
-        return [named]
-    return list(named) if len(named) >= FEWEST else []
-
-
-def _is_usable(alias: Any) -> bool:
-    return isinstance(alias, str) and connection.client_problem(alias) is None
+    return (given if isinstance(given, dict) else {}).get(name, DEFAULTS[name])
 
 
 @register(Tags.caches)
 def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E001, E005, E016: SETNX_LOCK is a dict of known options with values that they can have."""
-    given = getattr(settings, SETTING, {})
-    if not isinstance(given, dict):
-        return [message("E001", f"{SETTING} is not a dict.", "Write it as a dict of options.")]
-    found: list[CheckMessage] = []
-    for name in given:
-        if name not in DEFAULTS:
-            close = get_close_matches(str(name).upper(), DEFAULTS, n=1)
-            meant = f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(DEFAULTS)}."
-            found.append(message("E001", f"{SETTING} has an unknown option {name!r}.", meant))
-    for option, default in DEFAULTS.items():
-        number, usual = "E005", f"The default is {default!r}."
-        value = given.get(option, default)
-        wrong = None if option == "CACHE" else problem(option, value)  # That is E002.
-        if option == "FAILURE_VIEW" and wrong is None:
-            try:
-                get_callable(value)
-            except (ImportError, ViewDoesNotExist) as error:
-                number, wrong = "E016", f"{SETTING}['FAILURE_VIEW'] cannot be imported: {error}"
-        if wrong is not None:
-            found.append(message(number, f"{wrong}.", usual))
-    return found
+    """E001, E002, E005, E016: SETNX_LOCK is a dict of options with values that they can have."""
+    wrong = list(problems(getattr(settings, SETTING, {})))
+    try:
+        # What is no path is told of already.
+        if not wrong:
+            get_callable(_setting("FAILURE_VIEW"))
+    except (ImportError, ViewDoesNotExist) as error:
+        text = f"{SETTING}['FAILURE_VIEW'] cannot be imported: {error}"
+        wrong = [("E016", text, f"The default is {DEFAULTS['FAILURE_VIEW']!r}.")]
+    return [message(number, f"{text}.", hint) for number, text, hint in wrong]
 
 
 @register(Tags.caches)
 def check_caches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002, E003, E004, E012, E013, E015: the caches can hold locks; three at least of several."""
-    if not _aliases():
-        text = f"{SETTING}['CACHE'] is {_config()['CACHE']!r}."
-        hint = f"Name one cache alias, or {FEWEST} at least for a Redlock."
-        return [message("E002", text, hint)]
-    return [found for alias in _aliases() for found in _of_cache(alias)]
+    """E002, E003, E004, E012, E013, E015, W002: the caches can hold locks, and keep them."""
+    named = _setting("CACHE")
+    aliases = connection.aliases_in(named) if are_aliases(named) else ()
+    if 0 < len(aliases) < FEWEST and not isinstance(named, str):
+        text = f"{SETTING}['CACHE'] is {named!r}."
+        return [message("E002", text, f"Name one cache, or {FEWEST} at least for a Redlock.")]
+    found = [one for alias in aliases for one in of_cache(alias)]
+    for alias in aliases:
+        if len(aliases) > 1 and connection.alias_problem(alias) is None and is_cluster(alias):
+            text = f"The cache {alias!r} is a cluster, and no master of a Redlock."
+            hint = "Name caches of a single server each, or the cluster alone."
+            found.append(message("E012", text, hint))
+    return found
 
 
-def _of_cache(alias: Any) -> list[CheckMessage]:
-    wrong: str | None
-    number, wrong = "E002", f"{alias!r} is no name of a cache"
-    if isinstance(alias, str):
-        told = connection.problem_of(alias)
-        number, wrong = told or ("E015", connection.client_problem(alias))
-    if wrong:
+def of_cache(alias: str) -> Iterator[CheckMessage]:
+    """Yield what keeps the cache ``alias`` from holding locks, or what can cost them there."""
+    if wrong := connection.client_problem(alias):
+        number, text = wrong
         names, kind = ", ".join(map(repr, settings.CACHES)), None
         hint = f"Correct it in CACHES, or name another in {SETTING}['CACHE']. There are: {names}."
         # Test runners make the outbox. The kit for tests may take the place of any cache.
         if hasattr(mail, "outbox") and number not in {"E002", "E012"}:
             if f"{APP}.testing.helpers" in sys.modules:
-                return []
+                return
             kind = CheckWarning
             hint += (
                 f" In tests, LockTestMixin has a server in memory instead: {docs_url('testing')}"
             )
-        return [message(number, f"No lock can be taken: {wrong}.", hint, kind=kind)]
-    found: list[CheckMessage] = []
-    if other := connection.taken_for(alias):
-        text = (
-            f"The caches {alias!r} and {other!r} have one LOCATION and different SENTINELS. "
-            "django-redis keeps one connection pool for both, so locks may be kept at either."
-        )
-        hint = "Give them different names of services or databases."
-        found.append(message("E013", text, hint))
-    if connection.is_cluster(alias) and len(_aliases()) > 1:
-        text = f"The cache {alias!r} is a cluster, and no master of a Redlock."
-        hint = "Name caches of a single server each, or the cluster alone."
-        found.append(message("E012", text, hint))
-    return found
-
-
-@register(Tags.caches)
-def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """W002: cache.clear() does not flush the locks."""
-    found: list[CheckMessage] = []
-    for alias in filter(_is_usable, _aliases()):
-        place = connection.database_of(alias)
-        sharers = [
-            other
-            for other in settings.CACHES
-            if other != alias and _is_usable(other) and connection.database_of(other) == place
-        ]
-        if alias == "default" or sharers:
-            culprit = alias if alias == "default" else sharers[0]
+        yield message(number, f"No lock can be taken: {text}.", hint, kind=kind)
+        return
+    others = [one for one in settings.CACHES if one != alias and not connection.client_problem(one)]
+    place, sentinels = settings.CACHES[alias]["LOCATION"], connection.sentinels_of(alias)
+    for other in others:
+        is_there = settings.CACHES[other]["LOCATION"] == place
+        if is_there and connection.sentinels_of(other) not in ((), sentinels):
             text = (
-                f"clear() of the cache {culprit!r} empties the database that the locks are in, "
-                "and lets every holder's lock go."
+                f"The caches {alias!r} and {other!r} have one LOCATION and different SENTINELS. "
+                "django-redis keeps one connection pool for both, so locks may be kept at either."
             )
-            hint = (
-                "A cluster has one database: keep the locks in another cluster, or on a server of "
-                f"their own, and name that alias in {SETTING}['CACHE']; or do not call clear()."
-                if connection.is_cluster(alias)
-                else "Give the locks an alias of their own with a database of its own (…/1 in its "
-                f"LOCATION) and name it in {SETTING}['CACHE']."
-            )
-            found.append(message("W002", text, hint))
-    return found
+            hint = "Give them different names of services or databases."
+            yield message("E013", text, hint)
+            break
+    here = connection.database_of(alias)
+    sharers = [other for other in others if connection.database_of(other) == here]
+    if alias == "default" or sharers:
+        text = (
+            f"clear() of the cache {alias if alias == 'default' else sharers[0]!r} empties the "
+            "database that the locks are in, and lets every holder's lock go."
+        )
+        hint = (
+            "A cluster has one database: keep the locks in another cluster, or on a server of "
+            f"their own, and name that alias in {SETTING}['CACHE']; or do not call clear()."
+            if is_cluster(alias)
+            else "Give the locks an alias of their own with a database of its own (…/1 in its "
+            f"LOCATION) and name it in {SETTING}['CACHE']."
+        )
+        yield message("W002", text, hint)
 
 
 @register(Tags.urls)

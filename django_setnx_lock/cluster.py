@@ -19,27 +19,34 @@ _OPTIONS = {"USERNAME": "", "PASSWORD": "", "SOCKET_TIMEOUT": 5.0, "SOCKET_CONNE
 _clusters: dict[str, SharedCluster] = {}
 
 
-def _parsed(url: str) -> dict[str, Any]:
-    return dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py has none
-
-
 def urls_of(location: str | Sequence[str]) -> list[str]:
     """Return the addresses that a LOCATION names."""
     urls = location.split(",") if isinstance(location, str) else location
     return [url for url in (str(url).strip() for url in urls) if url]
 
 
+def address_in(url: str) -> tuple[str, int, int]:
+    """Return host, port and database in ``url``; the path of a socket, 0 and the database.
+
+    Raises ValueError for what is no address of Redis.
+    """
+    given: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py has none
+    if "path" in given:
+        return given["path"], 0, given.get("db", 0)
+    return given.get("host", "localhost"), given.get("port", 6379), given.get("db", 0)
+
+
 def location_problem(location: str | Sequence[str]) -> str | None:
     """Return why a cluster cannot be at ``location``, or None. Connects to nothing."""
     for url in urls_of(location):
         try:
-            options = _parsed(url)
+            _, port, number = address_in(url)
         except ValueError:
             # Without the error's own text, which can quote a password.
             return "its LOCATION cannot be understood: write for example redis://redis-1:6379/0"
-        if options.get("path"):
+        if not port:
             return "it is a cluster, which has no unix socket: write redis://host:port/0"
-        if number := options.get("db"):
+        if number:
             text = f"it is a cluster, which has the database 0 alone, not {number}"
             return f"{text}: write redis://host:port/0"
     return None
@@ -69,9 +76,7 @@ class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
             **options.get("CONNECTION_POOL_KWARGS", {}),
             **options.get("REDIS_CLIENT_KWARGS", {}),
         }
-        nodes = [
-            (node.get("host", "localhost"), node.get("port", 6379)) for node in map(_parsed, urls)
-        ]
+        nodes = [address_in(url)[:2] for url in urls]
 
         def make() -> RedisCluster:
             others: Any = ClusterNode

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 from django.apps import apps
@@ -74,27 +75,30 @@ def _checked() -> dict[str, Any]:
             "busy view has no page"
         )
     given = getattr(settings, SETTING, {})
-    if not isinstance(given, dict):
-        raise ImproperlyConfigured(f"{SETTING} must be a dict, not {type(given).__name__}")
-    unknown = [name for name in given if name not in DEFAULTS]
-    if unknown:
-        raise ImproperlyConfigured(
-            f"{SETTING} has an unknown option {unknown[0]!r}; known are: {', '.join(DEFAULTS)}"
-        )
-    for option, value in given.items():
-        wrong = problem(option, value)
-        if wrong is not None:
-            raise ImproperlyConfigured(wrong)
+    for _, problem, _ in problems(given):
+        raise ImproperlyConfigured(problem)
     return {**DEFAULTS, **given}
 
 
-def problem(option: str, value: object) -> str | None:
-    """Return what is wrong with ``value`` for ``option``, or None."""
-    try:
-        _VALIDATORS[option](value, f"{SETTING}[{option!r}]")
-    except (TypeError, ValueError) as error:
-        return str(error)
-    return None
+def problems(given: object) -> Iterator[tuple[str, str, str]]:
+    """Yield what is wrong with the setting: the system check that tells it, a text and a hint."""
+    if not isinstance(given, dict):
+        text = f"{SETTING} must be a dict, not {type(given).__name__}"
+        yield "E001", text, "Write it as a dict of options."
+        return
+    known_are = f"known are: {', '.join(DEFAULTS)}"
+    for name in given:
+        if name not in DEFAULTS:
+            close = get_close_matches(str(name).upper(), DEFAULTS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else "Correct its name."
+            yield "E001", f"{SETTING} has an unknown option {name!r}; {known_are}", hint
+    for option, value in given.items():
+        try:
+            if option in _VALIDATORS:
+                _VALIDATORS[option](value, f"{SETTING}[{option!r}]")
+        except (TypeError, ValueError) as error:
+            number = "E002" if option == "CACHE" else "E005"
+            yield number, str(error), f"The default is {DEFAULTS[option]!r}."
 
 
 def _must_be(text: str, is_so: Callable[[Any], bool]) -> Callable[[object, str], None]:
@@ -125,15 +129,11 @@ def _prefix(value: object, what: str) -> None:
         raise ValueError(f"{what} is {value!r}: {error}") from error
 
 
-_SWITCH = _must_be("True or False", lambda value: isinstance(value, bool))
 _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "CACHE": _must_be("a cache alias or a list of them", are_aliases),
     "KEY_PREFIX": _prefix,
     "TIMEOUT": milliseconds,
     "BLOCKING_TIMEOUT": waiting_time,
-    "RENEW": _SWITCH,
-    "REENTRANT": _SWITCH,
-    "UNTIL_COMMIT": _SWITCH,
     "REPLICAS": checked_replicas,
     "PROTOCOL": _must_be(f"one of {', '.join(map(repr, PROTOCOLS))}", PROTOCOLS.__contains__),
     "HISTORY": _must_be(
@@ -141,7 +141,10 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
         lambda value: type(value) is int and 0 <= value <= MOST_ENTRIES,
     ),
     "WAIT_WARNING": seconds_or_none,
-    "REQUIRE_REASON": _SWITCH,
+    **dict.fromkeys(
+        ("RENEW", "REENTRANT", "UNTIL_COMMIT", "REQUIRE_REASON"),
+        _must_be("True or False", lambda value: isinstance(value, bool)),
+    ),
     "FAILURE_VIEW": _must_be(
         "the dotted path of a callable (request, error) -> response, such as 'shop.views.busy'",
         _is_path,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from django.conf import settings
 from django.core.cache import caches
@@ -24,8 +22,6 @@ from .core.errors import LockUnsupported
 # The seconds that each server of a Redlock has to be connected to and to answer.
 MASTER_TIMEOUT = 0.1
 _ADVICE = "write for example redis://127.0.0.1:6379/1"
-_CHOOSE = ("get_client", "get_next_client_index", "connect")
-_USUAL_CLIENT = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
 
 
 def get_client(using: str | None = None) -> Any:
@@ -41,7 +37,7 @@ def get_client(using: str | None = None) -> Any:
         return here.clients[alias]
     try:
         if problem := alias_problem(alias):
-            raise ImproperlyConfigured(problem)
+            raise ImproperlyConfigured(problem[1])
         theirs: Any = caches[alias]
         client = theirs.client.get_client(write=True)
         if is_always_the_same(alias):
@@ -92,23 +88,19 @@ def steady_client(using: str | None = None) -> Any:
 
 
 def is_always_the_same(alias: str) -> bool:
-    """Return whether nothing of the project's own chooses the client of the cache ``alias``."""
-    backend, kind = _imported(settings.CACHES[alias]["BACKEND"]), _client_class(alias)
-    chooses = [getattr(kind, name, None) for name in _CHOOSE]
-    chooses.append(getattr(getattr(backend, "client", None), "fget", None))
-    usual = ("django_redis.", __package__)
-    is_usual = all(str(getattr(one, "__module__", "")).startswith(usual) for one in chooses)
-    return is_usual and not has_own_factory(alias)
+    """Return whether all that makes the client of the cache ``alias`` is django-redis's, or ours.
+
+    What a project has of its own may choose another client each time.
+    """
+    makers = (settings.CACHES[alias]["BACKEND"], _option(alias, "CLIENT_CLASS"), _factory(alias))
+    return all(path.startswith(("django_redis.", f"{__package__}.")) for path in makers)
 
 
-def alias_problem(alias: str) -> str | None:
-    """Return why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
-    found = problem_of(alias)
-    return found and found[1]
+def alias_problem(alias: str) -> tuple[str, str] | None:
+    """Return why locks cannot be kept in the cache ``alias``, or None. Opens no connection.
 
-
-def problem_of(alias: str) -> tuple[str, str] | None:
-    """Return the same as the id of the system check that tells it, and a text."""
+    It is the id of the system check that tells it, and a text.
+    """
     found = conf.known.problems
     if alias not in found:
         found[alias] = _problem_of(alias)
@@ -124,7 +116,7 @@ def _problem_of(alias: str) -> tuple[str, str] | None:
             f"the cache {alias!r} is not a django-redis cache, but {backend!r}: set its BACKEND to "
             f"'{RedisCache.__module__}.{RedisCache.__qualname__}', or name another cache"
         )
-    if issubclass(_client_class(alias), ShardClient):
+    if issubclass(_imported(_option(alias, "CLIENT_CLASS")), ShardClient):
         return "E004", f"the cache {alias!r} is sharded, and one lock must live on one server"
     location = settings.CACHES[alias].get("LOCATION")
     if not location:
@@ -133,46 +125,40 @@ def _problem_of(alias: str) -> tuple[str, str] | None:
     return ("E012", f"the cache {alias!r} cannot be used: {problem}") if problem else None
 
 
-def client_problem(alias: str) -> str | None:
-    """Return why no locks can be kept there, or None; makes the client, where django-redis does."""
+def client_problem(alias: str) -> tuple[str, str] | None:
+    """Return the same; makes the client, where django-redis does."""
     problem = alias_problem(alias)
-    if problem or is_cluster(alias) or has_own_factory(alias):
+    if problem or is_cluster(alias) or not _factory(alias).startswith("django_redis."):
         return problem
     try:
         refuse_own_calls(get_client(alias).__class__)
     except LockUnsupported as error:
-        return str(error)
+        return "E015", str(error)
     except ImproperlyConfigured as error:
         # Django closes all caches it keeps, which fails for this one.
         with suppress(AttributeError):
             del caches[alias]
-        return str(error)
+        return "E015", str(error)
     return None
 
 
 def is_cluster(alias: str) -> bool:
-    return issubclass(_client_class(alias), cluster.ClusterClient)
+    return issubclass(_imported(_option(alias, "CLIENT_CLASS")), cluster.ClusterClient)
 
 
 def database_of(alias: str) -> tuple[str, ...]:
     """Return which servers and database the cache ``alias`` lives in, as written in CACHES."""
-    urls = cluster.urls_of(settings.CACHES[alias].get("LOCATION") or "")
-    return tuple(sorted([*map(_without_credentials, urls), *sentinels_of(alias)]))
+    places = []
+    for url in cluster.urls_of(settings.CACHES[alias].get("LOCATION") or ""):
+        with suppress(ValueError):
+            url = str(cluster.address_in(url))
+        places.append(url)
+    return tuple(sorted([*places, *sentinels_of(alias)]))
 
 
 def sentinels_of(alias: str) -> tuple[str, ...]:
     """Return the Sentinels of the cache ``alias``; none where its LOCATION is an address."""
-    return tuple(sorted(str(tuple(one)) for one in cache_options(alias).get("SENTINELS") or ()))
-
-
-def taken_for(alias: str) -> str | None:
-    """Return a cache of other Sentinels that django-redis gives the same pool, or None."""
-    place, sentinels = settings.CACHES[alias].get("LOCATION"), sentinels_of(alias)
-    for other, cache in settings.CACHES.items():
-        is_there = cache.get("LOCATION") == place and client_problem(other) is None
-        if is_there and sentinels_of(other) not in ((), sentinels):
-            return other
-    return None
+    return tuple(sorted(str(tuple(one)) for one in _option(alias, "SENTINELS")))
 
 
 def redis_aliases() -> list[str]:
@@ -181,43 +167,22 @@ def redis_aliases() -> list[str]:
     return sorted(usable, key=lambda alias: alias != default_alias())
 
 
-def cache_options(alias: str) -> dict[str, Any]:
-    return dict(settings.CACHES.get(alias, {}).get("OPTIONS") or {})
+_USUAL = {"CLIENT_CLASS": f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"}
 
 
-def socket_timeout_of(client: Any) -> float | None:
-    """Return the socket timeout of ``client`` in seconds, also one that is redis-py's default."""
-    pool = client.connection_pool
-    # It connects only when it is used.
-    made = pool.connection_class(**pool.connection_kwargs)
-    return getattr(made, "socket_timeout", None)
+def _option(alias: str, name: str) -> Any:
+    """Return that one of the OPTIONS of the cache ``alias``; without it the usual one, or none."""
+    return (settings.CACHES[alias].get("OPTIONS") or {}).get(name) or _USUAL.get(name, ())
 
 
-def has_own_factory(alias: str) -> bool:
-    """Return whether what makes the connections of the cache ``alias`` is not of django-redis."""
+def _factory(alias: str) -> str:
+    """Return the path of what makes the connections of the cache ``alias``."""
     usual = getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", "django_redis.")
-    path = str(cache_options(alias).get("CONNECTION_FACTORY", usual))
-    return not path.startswith("django_redis.")
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    # redis-py reads it so: the query goes before the path.
-    asked = dict(parse_qsl(parts.query)).get("db")
-    if parts.scheme == "unix":
-        return f"{parts.path}?db={asked or 0}"
-    place = parts.netloc.rpartition("@")[2]
-    # Not parts.port, which raises for what is no port: that is told where it is used.
-    port = "" if re.search(r":\w+\Z", place) else ":6379"
-    return f"{place}{port}/{asked or parts.path.strip('/') or 0}"
-
-
-def _client_class(alias: str) -> type:
-    """Return the CLIENT_CLASS; another class where it cannot be imported."""
-    return _imported(cache_options(alias).get("CLIENT_CLASS", _USUAL_CLIENT))
+    return str(_option(alias, "CONNECTION_FACTORY") or usual)
 
 
 def _imported(path: str) -> type:
+    """Return that class; another one where it cannot be imported."""
     try:
         found = import_string(path)
     except ImportError:

@@ -85,7 +85,7 @@ def test_e001_lists_the_options_when_none_is_close() -> None:
 def test_e001_refuses_a_setting_that_is_no_dict() -> None:
     messages = found(SETNX_LOCK=["CACHE"])
 
-    assert "not a dict" in messages["django_setnx_lock.E001"]
+    assert "must be a dict" in messages["django_setnx_lock.E001"]
 
 
 def test_e002_names_the_missing_cache_and_those_there_are() -> None:

@@ -15,11 +15,10 @@ class Finding(NamedTuple):
     """One finding, as the command writes it."""
 
     id: str
-    severity: str
+    level: str
     using: str
-    seen: str
-    remedy: str
-    docs: str
+    message: str
+    hint: str
 
 
 class Report(NamedTuple):
