@@ -84,7 +84,7 @@ def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
 
     with pytest.raises(LockLost):
         held.release()
-    past.noted(1)
+    past.noted(2)
     page = text(admin_client.get(HISTORY))
     assert f"{key} forced by admin: its host is gone ann@" in page
 
