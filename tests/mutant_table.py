@@ -243,7 +243,7 @@ DOORS = [
     Mutant(
         "a deleted row is not made again by a stale save",
         "contrib/fencing/models.py",
-        "if stored is not None or (not self._state.adding and self._belongs_to(using)):",
+        "if stored is not None or (not self._state.adding and using in home):",
         "if stored is not None:",
         "tests/contrib/fencing/test_models.py::"
         "test_a_row_that_was_deleted_meanwhile_is_not_made_again",
@@ -251,8 +251,8 @@ DOORS = [
     Mutant(
         "a row that a replica gave belongs to its primary",
         "contrib/fencing/models.py",
-        "return using in (self._state.db, written_to)",
-        "return using == self._state.db",
+        "home = (self._state.db, router.db_for_write(type(self), instance=self))",
+        "home = (self._state.db,)",
         "tests/contrib/fencing/test_replica_router.py::"
         "test_a_stale_save_does_not_make_a_deleted_row_again",
     ),

@@ -168,7 +168,7 @@ def listen() -> None:
 def fenced(held: LockHandle) -> None:
     with guard(held):
         rows: FencedQuerySet[Any] = Seat.objects.all()
-        rows.fenced(held).update(price=3)
+        rows.update(fence=held, price=3)
         Seat(row="a").save(fence=held)
 
 

@@ -151,8 +151,10 @@ def test_an_empty_shop_says_how_to_get_orders(client: Client) -> None:
 def test_an_order_that_a_later_holder_has_written_is_neither_charged_nor_paid(
     order: Order, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken_over = Order.objects.fenced(2**62).filter(pk=order.pk)
-    monkeypatch.setattr(payments, "await_answer", lambda: taken_over.update(paid_by="later"))
+    def be_overtaken() -> None:
+        Order.objects.filter(pk=order.pk).update(fence=2**62, paid_by="later")
+
+    monkeypatch.setattr(payments, "await_answer", be_overtaken)
 
     answer = client.post(f"/orders/{order.pk}/pay/", headers=JSON)
 
@@ -170,7 +172,7 @@ def test_an_order_that_a_later_holder_has_written_is_not_refunded(
     order: Order, client: Client
 ) -> None:
     client.post(f"/orders/{order.pk}/pay/")
-    Order.objects.fenced(2**62).update()
+    Order.objects.update(fence=2**62)
 
     answer = client.post(f"/orders/{order.pk}/refund/", headers=JSON)
 
@@ -192,7 +194,7 @@ def test_the_counter_pays_once(order: Order) -> None:
 
 @pytest.mark.usefixtures("at_once")
 def test_the_counter_is_refused_what_a_later_holder_has_written(order: Order) -> None:
-    Order.objects.fenced(2**62).update()
+    Order.objects.update(fence=2**62)
 
     with pytest.raises(CommandError, match="refused: nothing of"):
         call_command("pay_order", str(order.pk), stdout=io.StringIO())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django.core.checks import CheckMessage
@@ -44,11 +44,13 @@ class Fence:
 
     number: int
     key: str = ""
-    held: LockHandle | None = field(default=None, compare=False, repr=False)
+    held: LockHandle | None = None
 
     @classmethod
-    def of(cls, held: HasFence | int) -> Fence:
+    def of(cls, held: HasFence | int | Fence) -> Fence:
         """Return the fence of a handle or number. Raises TypeError, ValueError, LockUnsupported."""
+        if isinstance(held, Fence):
+            return held
         number, key = held, ""
         if not isinstance(held, int) and hasattr(type(held), "fence"):
             number, key = held.fence, held.key
@@ -61,13 +63,6 @@ class Fence:
             raise ValueError(f"fence must be a number from 1 to {_LARGEST}, not {number}")
         handle: Any = held if hasattr(held, "refuse_if_over") else None
         return cls(number, key, handle)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A queryset can be pickled, a handle cannot: it belongs to its process.
-        return Fence, (self.number, self.key)
-
-    def __deepcopy__(self, memo: Any) -> Fence:
-        return self
 
     @contextmanager
     def writing(self, using: str, *, savepoint: bool = False) -> Iterator[None]:
@@ -122,21 +117,15 @@ class FenceField(_BigIntegerField):
     TypeError for ``null=True``: a fence that is unknown would let no write through.
     """
 
+    # Where migrations import it from.
+    __module__ = "django_setnx_lock.contrib.fencing"
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("null"):
             raise TypeError("a FenceField cannot be null: rows never written with a fence have 0")
         kwargs.setdefault("default", 0)
         kwargs.setdefault("editable", False)
         super().__init__(*args, **kwargs)
-
-    def deconstruct(self) -> tuple[str, str, Any, dict[str, Any]]:
-        name, _, args, kwargs = super().deconstruct()
-        if kwargs.get("default") == 0:
-            del kwargs["default"]
-        kwargs.pop("editable", None)
-        if self.editable:
-            kwargs["editable"] = True
-        return name, "django_setnx_lock.contrib.fencing.FenceField", args, kwargs
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """E020: the model writes it as it has to be written. Else an old number would come back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from asgiref.sync import sync_to_async
@@ -13,19 +13,14 @@ from django.db.models.deletion import Collector
 
 from .fences import Fence, FenceField, HasFence, fence_field, latest, newest, older
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 _Row = TypeVar("_Row", bound=models.Model)
 
 
 class FencedQuerySet(models.QuerySet[_Row]):
     """A queryset whose rows can be claimed, and written with a fence.
 
-    Without a fence it is one like any other, but sets no stored fence: see :meth:`update`.
+    What is written without a fence leaves the stored one as it is.
     """
-
-    _fence: Fence | None = None
 
     def claim(self, held: HasFence | int, *args: Any, **kwargs: Any) -> _Row:
         """Store the fence of ``held`` in one row, and return the row as it is stored then.
@@ -39,15 +34,11 @@ class FencedQuerySet(models.QuerySet[_Row]):
         known already that the lock is lost, and DoesNotExist and MultipleObjectsReturned as
         ``get()``. Nothing is written then, and an atomic block around it can go on.
         """
-        rows, fence = self._claimable(held)
-        field = fence_field(self.model)
+        self._refuse_values("claim")
+        rows, fence, field = self._to_write(), Fence.of(held), fence_field(self.model)
         key, pk = field.model._meta.pk.name, kwargs.get("pk")
-        if (
-            args
-            or len(kwargs) != 1
-            or pk is None
-            or field.model is not self.model._meta.concrete_model
-        ):
+        is_by_key = pk is not None and len(kwargs) == 1 and not args
+        if not is_by_key or field.model is not self.model._meta.concrete_model:
             # Found first, as the fence may be in the table of a parent, and the filter in others.
             pk = rows.values_list(key, flat=True).get(*args, **kwargs)
         with fence.writing(rows.db, savepoint=True):
@@ -69,89 +60,67 @@ class FencedQuerySet(models.QuerySet[_Row]):
 
         Raises StaleFence and LockLost as that, and NotSupportedError as :meth:`update`.
         """
-        rows, fence = self._claimable(held)
+        self._refuse_values("claim_all")
+        rows, fence, name = self._to_write(), Fence.of(held), fence_field(self.model).name
         with fence.writing(rows.db, savepoint=True):
-            rows.update()
-            return list(latest(rows.filter(**{fence_field(self.model).name: fence.number})))
+            rows.update(**{name: fence})
+            return list(latest(rows.filter(**{name: fence.number})))
 
     async def aclaim_all(self, held: HasFence | int) -> list[_Row]:
         """Do as :meth:`claim_all`, awaited."""
         return await sync_to_async(self.claim_all)(held)
 
-    def _claimable(self, held: HasFence | int) -> tuple[Self, Fence]:
-        self._refuse_values("claim")
-        rows, fence = self.fenced(held), Fence.of(held)
-        rows._for_write = True
-        return rows, fence
-
-    def fenced(self, held: HasFence | int) -> Self:
-        """Return the same rows; what writes them from now on goes with the fence of ``held``.
-
-        ``held`` is the handle of a lock or its fencing number. :meth:`update`, :meth:`delete`
-        and :meth:`bulk_update` write all the rows or, if a later holder has claimed or written
-        one of them, none, and raise StaleFence and LockLost as :meth:`FencedModel.save` does.
-        :meth:`create`, :meth:`get_or_create` and :meth:`bulk_create` make rows with that fence.
-        :meth:`update_or_create` raises NotSupportedError.
-        """
-        fence_field(self.model)
-        rows: Self = self.all()
-        rows._fence = Fence.of(held)
-        return rows
-
     def update(self, **kwargs: Any) -> int:
-        """Update all rows, and how many there were. See :meth:`fenced`.
+        """Update all rows, and return how many there were.
 
-        Raises ValueError for a value of the fence itself, which would let stale writes through.
-        Without :meth:`fenced`, 0 may be given: the rows take any fence then.
+        ``update(fence=held, ...)``, with the name of the column, updates all the rows or, if a
+        later holder has claimed or written one of them, none. ``held`` is the handle of a lock or
+        its number; with 0 the rows take any fence again.
+
+        Raises StaleFence and LockLost as :meth:`FencedModel.save`, TypeError for another value of
+        the fence, NotSupportedError with a fence where the filter follows a relation or the columns
+        are in several tables.
         """
-        if self._fence is None:
-            zero = {name for name, value in kwargs.items() if isinstance(value, int) and not value}
-            self._refuse_fence("update", kwargs.keys() - zero)
-            return super().update(**kwargs)
-        self._refuse_fence("update", kwargs)
         field = fence_field(self.model)
+        held: Any = kwargs.get(field.name)
+        if field.name not in kwargs or (held == 0 and type(held) is int):
+            return super().update(**kwargs)
+        fence = Fence.of(held)
         self._refuse_several_tables(kwargs)
         self._for_write = True
-        with self._fence.writing(self.db):
+        with fence.writing(self.db):
             # The fence last: on MySQL, values that refer to it would see the new one.
-            mine: Any = older(self, field.name, self._fence)
-            values = {**kwargs, field.name: self._fence.number}
-            count: int = super(FencedQuerySet, mine).update(**values)
-            newer = self.filter(**{f"{field.name}__gt": self._fence.number})
+            del kwargs[field.name]
+            mine: Any = older(self, field.name, fence)
+            count = super(FencedQuerySet, mine).update(**kwargs, **{field.name: fence.number})
+            newer = self.filter(**{f"{field.name}__gt": fence.number})
             stored = newest(newer, field.name)
             if stored is not None:
-                what = f"the {self.model._meta.verbose_name_plural}"
-                raise self._fence.refused(what, stored)
+                raise fence.refused(f"the {self.model._meta.verbose_name_plural}", stored)
         self._result_cache = None
-        return count
+        return int(count)
 
-    def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete all rows, having stored the fence in them. See :meth:`fenced`."""
-        if self._fence is None:
+    def delete(self, *, fence: HasFence | int | None = None) -> tuple[int, dict[str, int]]:
+        """Delete all rows; with ``fence`` all or none, as :meth:`update`."""
+        if fence is None:
             return super().delete()
         self._refuse_values("delete")
-        self._for_write = True
-        with self._fence.writing(self.db):
-            self.update()
-            field = fence_field(self.model)
-            claimed = self.filter(**{field.name: self._fence.number}).order_by()
-            rows = list(claimed.select_related(None).select_for_update())
-            if not rows:
-                return 0, {}
-            collector = Collector(using=self.db, origin=self)
-            collector.collect(rows)
+        rows, mine, name = self._to_write(), Fence.of(fence), fence_field(self.model).name
+        with mine.writing(rows.db):
+            rows.update(**{name: mine})
+            claimed = rows.filter(**{name: mine.number}).order_by().select_related(None)
+            collector = Collector(using=rows.db, origin=self)
+            if found := list(claimed.select_for_update()):
+                collector.collect(found)
             return collector.delete()
 
     delete.queryset_only = True  # type: ignore[attr-defined]  # as Django's
 
-    def create(self, **kwargs: Any) -> Any:
-        """Make a row, with the fence."""
-        if self._fence is None:
-            return super().create(**kwargs)
-        self._for_write = True
-        with self._fence.writing(self.db):
-            kwargs[fence_field(self.model).name] = self._fence.number
-            return super().create(**kwargs)
+    async def adelete(self, *, fence: HasFence | int | None = None) -> tuple[int, dict[str, int]]:
+        """Do as :meth:`delete`, awaited."""
+        return await sync_to_async(self.delete)(fence=fence)
+
+    adelete.queryset_only = True  # type: ignore[attr-defined]  # the same
 
     def bulk_create(
         self,
@@ -162,82 +131,34 @@ class FencedQuerySet(models.QuerySet[_Row]):
         update_fields: Collection[str] | None = None,
         unique_fields: Collection[str] | None = None,
     ) -> list[_Row]:
-        """Make rows, with the fence. With it, rows that are there cannot be updated.
-
-        Raises ValueError for the fence itself in ``update_fields``.
-        """
-        self._refuse_fence("bulk_create", update_fields or ())
-        conflicts = (ignore_conflicts, update_conflicts, update_fields, unique_fields)
-        if self._fence is None:
-            return super().bulk_create(objs, batch_size, *conflicts)
-        if update_conflicts:
-            self._refuse("bulk_create(update_conflicts=True)", "bulk_update() the rows")
-        rows = list(objs)
-        self._for_write = True
-        with self._fence.writing(self.db):
-            for row in rows:
-                setattr(row, fence_field(self.model).name, self._fence.number)
-            return super().bulk_create(rows, batch_size, *conflicts)
-
-    def bulk_update(
-        self, objs: Iterable[_Row], fields: Iterable[str], batch_size: int | None = None
-    ) -> int:
-        """Update the ``fields`` of the rows, with the fence all or none. See :meth:`fenced`.
-
-        Raises ValueError for the fence itself in ``fields``.
-        """
-        fields = list(fields)
-        self._refuse_fence("bulk_update", fields)
-        # It is made of update(), in one transaction.
-        return super().bulk_update(objs, fields, batch_size)
-
-    def update_or_create(self, *args: Any, **kwargs: Any) -> Any:
-        """Update or make a row as ever. Refused with a fence."""
-        self._refuse("update_or_create()", "get_or_create() the row, then save(fence=...) it")
-        return super().update_or_create(*args, **kwargs)
-
-    def _refuse(self, what: str, instead: str) -> None:
-        if self._fence is not None:
-            raise NotSupportedError(f"{what} cannot go with a fence: {instead}")
-
-    def _refuse_fence(self, method: str, names: Iterable[str]) -> None:
-        """Raise ValueError if ``names`` has that of the fence, which fenced writes alone set."""
-        fields = self.model._meta.concrete_fields
-        fences = {field.name for field in fields if isinstance(field, FenceField)}
-        for name in fences.intersection(names):
+        """Make rows as ever. Raises ValueError for the fence in ``update_fields``."""
+        if (name := fence_field(self.model).name) in (update_fields or ()):
             raise ValueError(
-                f"{method}() cannot set {name!r}, which may let stale writes through: "
-                f"fenced(held).{method}(...) does, and without a fence update({name}=0) "
-                "lets any holder write again"
+                f"bulk_create() cannot update {name!r}, which may let stale writes through"
             )
+        conflicts = (ignore_conflicts, update_conflicts, update_fields, unique_fields)
+        return super().bulk_create(objs, batch_size, *conflicts)
+
+    def _to_write(self) -> FencedQuerySet[_Row]:
+        rows: FencedQuerySet[_Row] = self.all()
+        rows._for_write = True
+        return rows
 
     def _refuse_values(self, method: str) -> None:
         if getattr(self, "_fields", None) is not None:
             raise TypeError(f"Cannot call {method}() after .values() or .values_list()")
 
-    def _refuse_several_tables(self, values: dict[str, Any]) -> None:
+    def _refuse_several_tables(self, values: Iterable[str]) -> None:
         """Raise NotSupportedError where Django finds the rows first, and writes them afterwards."""
         own = self.model._meta.concrete_model
-        fields = [fence_field(self.model), *map(self.model._meta.get_field, values)]
-        if any(field.model is not own for field in fields):
-            self._refuse("update() or delete() of rows in several tables", "save(fence=...) them")
-        used = [alias for alias, count in self.query.alias_refcount.items() if count]
-        if len(used) > 1:
-            self._refuse(
-                "update() or delete() with a filter that follows a relation",
-                "write it as filter(pk__in=...) of the rows that were found",
+        fields = map(self.model._meta.get_field, values)
+        tables = [alias for alias, count in self.query.alias_refcount.items() if count]
+        if len(tables) > 1 or any(field.model is not own for field in fields):
+            raise NotSupportedError(
+                "with a fence, update(), delete() and claim_all() write one table, and their "
+                "filter follows no relation: write it as filter(pk__in=...) of the rows that were "
+                "found, or save(fence=...) each row"
             )
-
-    def _clone(self) -> Self:
-        clone: Self = super()._clone()  # type: ignore[misc]  # is in no stubs
-        clone._fence = self._fence
-        return clone
-
-    def _merge_sanity_check(self, other: Any) -> None:
-        """Django's hook of ``&``, ``|`` and ``^``, which keep what the left side has."""
-        if getattr(other, "_fence", None) != self._fence:
-            raise TypeError("querysets with different fences cannot be combined")
-        super()._merge_sanity_check(other)  # type: ignore[misc]  # is in no stubs
 
 
 for _method in ("claim", "aclaim", "claim_all", "aclaim_all"):
@@ -249,7 +170,6 @@ if TYPE_CHECKING:
     class FencedManager(models.Manager[_Row]):
         """The manager of :class:`FencedQuerySet`."""
 
-        def fenced(self, held: HasFence | int) -> FencedQuerySet[_Row]: ...
         def claim(self, held: HasFence | int, *args: Any, **kwargs: Any) -> _Row: ...
         async def aclaim(self, held: HasFence | int, *args: Any, **kwargs: Any) -> _Row: ...
         def claim_all(self, held: HasFence | int) -> list[_Row]: ...
@@ -291,26 +211,16 @@ class FencedModel(models.Model):
         that was loaded and is there no longer is not made again, but refused likewise. Raises
         LockLost, with the same effect, when it is known already that the lock of a handle is lost.
         """
-        field = fence_field(type(self))
-        if update_fields is not None:
-            update_fields = frozenset(update_fields)
-            if update_fields & {field.name, field.attname}:
-                raise ValueError(
-                    f"{field.name!r} cannot be in update_fields: save(fence=...) sets it"
-                )
-        outer, before = self._saving_with, self.__dict__.get(field.attname)
+        name = fence_field(type(self)).name
+        if update_fields is not None and name in (update_fields := frozenset(update_fields)):
+            raise ValueError(f"{name!r} cannot be in update_fields: save(fence=...) sets it")
+        mine = None if fence is None else Fence.of(fence)
+        using = using or router.db_for_write(type(self), instance=self)
+        outer, self._saving_with = self._saving_with, mine
         try:
-            self._saving_with = mine = None if fence is None else Fence.of(fence)
             # Rows of parents, and what signals write, belong to it and end with it.
-            with ExitStack() as around:
-                if mine is not None:
-                    using = using or router.db_for_write(type(self), instance=self)
-                    around.enter_context(mine.writing(using))
+            with nullcontext() if mine is None else mine.writing(using):
                 super().save(*args, using=using, update_fields=update_fields, **kwargs)
-        except BaseException:
-            if before is not None:
-                setattr(self, field.attname, before)
-            raise
         finally:
             self._saving_with = outer
 
@@ -337,7 +247,7 @@ class FencedModel(models.Model):
         with mine.writing(using):
             pk = self._get_pk_val(field.model._meta)
             row = field.model._base_manager.using(using).filter(pk=pk)
-            mine.store(row, field.name, _named(self))
+            mine.store(row, field.name, f"{self._meta.label} {self.pk}")
             return super().delete(using, keep_parents)
 
     async def adelete(
@@ -362,19 +272,15 @@ class FencedModel(models.Model):
         mine = older(base_qs, field.name, fence)
         # Forced, because select_on_save would look at the row in a statement of its own.
         update_fields, _, *more = rest
-        updated = hook(mine, using, pk_val, values, update_fields, True, *more)
-        if updated:
+        if updated := hook(mine, using, pk_val, values, update_fields, True, *more):
             setattr(self, field.attname, fence.number)
             return updated
         stored = newest(base_qs.filter(pk=pk_val), field.name)
-        if stored is not None or (not self._state.adding and self._belongs_to(using)):
-            raise fence.refused(_named(self), stored)
+        # It was loaded from there, or from a replica of it.
+        home = (self._state.db, router.db_for_write(type(self), instance=self))
+        if stored is not None or (not self._state.adding and using in home):
+            raise fence.refused(f"{self._meta.label} {self.pk}", stored)
         return updated
-
-    def _belongs_to(self, using: str) -> bool:
-        """Return whether the row was loaded from the database ``using``, or a replica of it."""
-        written_to = router.db_for_write(type(self), instance=self)
-        return using in (self._state.db, written_to)
 
     def _do_insert(
         self, manager: Any, using: str, fields: Iterable[models.Field[Any, Any]], *rest: Any
@@ -383,7 +289,7 @@ class FencedModel(models.Model):
         field = fence_field(type(self))
         if self._saving_with is not None and field in fields:
             setattr(self, field.attname, self._saving_with.number)
-        return super()._do_insert(manager, using, fields, *rest)  # type: ignore[misc]  # as above
+        return super()._do_insert(manager, using, fields, *rest)  # type: ignore[misc]  # is in no stubs
 
     @classmethod
     def check(cls, **kwargs: Any) -> list[CheckMessage]:
@@ -391,17 +297,13 @@ class FencedModel(models.Model):
         from ...checks import message
 
         found: list[CheckMessage] = super().check(**kwargs)
-        names = [one.name for one in cls._meta.concrete_fields if isinstance(one, FenceField)]
+        names = [field.name for field in cls._meta.fields if isinstance(field, FenceField)]
         if len(names) != 1:
             has = f"{len(names)} FenceFields: {', '.join(names)}" if names else "no FenceField"
             text = f"The FencedModel {cls._meta.label} has {has}."
             found.append(message("E021", text, "A row has the fence of one lock.", obj=cls))
-        if not hasattr(cls._default_manager, "fenced"):
-            text = f"The default manager of {cls._meta.label} has no fenced()."
+        if not hasattr(cls._default_manager, "claim"):
+            text = f"The default manager of {cls._meta.label} has no claim()."
             hint = "Make it a FencedManager, or its querysets FencedQuerySets."
             found.append(message("W020", text, hint, obj=cls))
         return found
-
-
-def _named(row: models.Model) -> str:
-    return f"{row._meta.label} {row.pk}"

@@ -78,7 +78,7 @@ def storm(chance: random.Random, mode: str, pauses: int) -> dict[str, int]:
             elif chance.random() < 0.5:
                 seat.save(fence=held.fence)
             else:
-                seats.fenced(held.fence).filter(pk=pk).update(taken_by=seat.taken_by)
+                seats.filter(pk=pk).update(fence=held.fence, taken_by=seat.taken_by)
         except StaleFence:
             outcome = "refused"
         counts[outcome] += is_paused

@@ -43,7 +43,7 @@ def test_whoever_has_the_lock_again_has_its_fence() -> None:
 @pytest.mark.parametrize("fence", [None, "7", 7.0, True, b"7"], ids=repr)
 def test_what_is_no_fence_is_refused(fence: Any) -> None:
     with pytest.raises(TypeError, match="fence must be the handle of a lock or its number"):
-        Seat.objects.fenced(fence)
+        Seat.objects.update(fence=fence)
 
 
 @pytest.mark.django_db
@@ -93,12 +93,12 @@ def test_the_twins_for_asyncio_go_by_the_fence() -> None:
         for stale in (
             lambda: seat.asave(fence=5),
             lambda: seat.adelete(fence=5),
-            lambda: Seat.objects.fenced(5).aupdate(price=1),
-            lambda: Seat.objects.fenced(5).adelete(),
+            lambda: Seat.objects.aupdate(fence=5, price=1),
+            lambda: Seat.objects.all().adelete(fence=5),
         ):
             with pytest.raises(StaleFence):
                 await stale()
-        await Seat.objects.fenced(7).aupdate(price=2)
+        await Seat.objects.aupdate(fence=7, price=2)
         await seat.arefresh_from_db()
         assert (seat.price, seat.fence) == (2, 7)
         await seat.adelete(fence=7)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 
 from django_setnx_lock import LockError, LockLost, LockUnavailable, lock
 from django_setnx_lock.contrib.fencing import guard
 from tests.contrib.fencing.models import Seat, Venue
-from tests.servers import FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import FakeServer
 
 
 class Counting:
@@ -93,11 +97,64 @@ def test_a_block_is_rolled_back_though_another_around_it_goes_on() -> None:
     assert [venue.name for venue in Venue.objects.all()] == ["outer"]
 
 
-@pytest.mark.parametrize("sql", ["update fencing_seat set price = 1", "\nDELETE FROM fencing_seat"])
-@pytest.mark.django_db
-def test_so_does_sql_of_your_own(sql: str) -> None:
-    with pytest.raises(LockLost), guard(Counting(until=0)), connection.cursor() as cursor:
+UPDATE = "UPDATE fencing_seat SET price = 9"
+INSERT = "INSERT INTO fencing_seat (row, taken_by, price, fence) VALUES ('B1', '', 9, 0)"
+
+
+def of_sql(sql: str) -> Callable[[Any], object]:
+    return lambda rows: executed(rows.db, sql)
+
+
+def executed(alias: str, sql: str) -> None:
+    with connections[alias].cursor() as cursor:
         cursor.execute(sql)
+
+
+def executed_many(rows: Any) -> None:
+    with connections[rows.db].cursor() as cursor:
+        cursor.executemany("UPDATE fencing_seat SET price = %s", [(8,), (9,)])
+
+
+WRITES: dict[str, Callable[[Any], object]] = {
+    "create": lambda rows: rows.create(row="B1"),
+    "get_or_create": lambda rows: rows.get_or_create(row="B1"),
+    "update_or_create": lambda rows: rows.update_or_create(row="A1", defaults={"price": 9}),
+    "bulk_create": lambda rows: rows.bulk_create([Seat(row="B1")]),
+    "bulk_update": lambda rows: rows.bulk_update([Seat(pk=rows.get().pk, price=9)], ["price"]),
+    "save": lambda rows: Seat(pk=rows.get().pk, price=9).save(using=rows.db),
+    "save with a fence": lambda rows: rows.get().save(fence=9),
+    "claim": lambda rows: rows.claim(9, row="A1"),
+    "update": lambda rows: rows.update(price=9),
+    "delete": lambda rows: rows.all().delete(),
+    "delete of a row": lambda rows: rows.get().delete(),
+    "insert": of_sql(INSERT),
+    "lower case": of_sql(f"\n  {UPDATE.lower()}"),
+    "many": executed_many,
+    "explained": of_sql(f"EXPLAIN ANALYZE {UPDATE}"),
+    "behind a setting": of_sql(f"SET LOCAL statement_timeout = 0; {UPDATE}"),
+    "in a part": of_sql(f"WITH x AS ({UPDATE} RETURNING price) SELECT * FROM x"),  # noqa: S608 - of constants
+    "in a block": of_sql(f"DO $$ BEGIN {UPDATE}; END $$"),
+}
+
+
+@pytest.mark.xdist_group("databases")
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@pytest.mark.parametrize("is_guarded", [True, False], ids=["guarded", "bare"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_no_write_goes_past_the_guard(
+    database: str, write: Callable[[Any], object], is_guarded: bool
+) -> None:
+    rows: Any = Seat.objects.using(database)
+    rows.create(row="A1")
+    before = list(rows.order_by("pk").values())
+
+    if is_guarded:
+        with pytest.raises(LockLost), guard(Counting(until=0)):
+            write(rows)
+    else:
+        write(rows)
+
+    assert (list(rows.order_by("pk").values()) == before) == is_guarded
 
 
 @pytest.mark.xdist_group("databases")

@@ -42,7 +42,7 @@ def overtaken(seat: Seat, write: Callable[[], Any]) -> Any:
     def newer() -> None:
         try:
             with transaction.atomic(alias):
-                Seat.objects.using(alias).fenced(NEWER).update(taken_by="the newer")
+                Seat.objects.using(alias).update(fence=NEWER, taken_by="the newer")
                 has_written.set()
                 assert may_commit.wait(20)
         finally:
@@ -77,12 +77,10 @@ WRITES: dict[str, Callable[[Any, Seat], object]] = {
     "delete": lambda rows, seat: seat.delete(fence=STALE),
     "claim": lambda rows, seat: rows.claim(STALE, pk=seat.pk),
     "claim rows": lambda rows, seat: rows.claim_all(STALE),
-    "update rows": lambda rows, seat: rows.fenced(STALE).update(taken_by="the stale"),
-    "delete rows": lambda rows, seat: rows.fenced(STALE).delete(),
-    "update found": lambda rows, seat: (
-        rows.fenced(STALE)
-        .filter(pk__in=rows.filter(venue__name="north"))
-        .update(taken_by="the stale")
+    "update rows": lambda rows, seat: rows.update(fence=STALE, taken_by="the stale"),
+    "delete rows": lambda rows, seat: rows.delete(fence=STALE),
+    "update found": lambda rows, seat: rows.filter(pk__in=rows.filter(venue__name="north")).update(
+        fence=STALE, taken_by="the stale"
     ),
 }
 
@@ -140,7 +138,7 @@ def test_a_claim_on_an_older_snapshot_reads_nothing_old(
     with contextlib.suppress(OperationalError), transaction.atomic(repeatable):
         assert rows.get(pk=seat.pk).taken_by == ""
         in_another_thread(
-            repeatable, lambda: rows.fenced(NEWER).filter(pk=seat.pk).update(taken_by="the newer")
+            repeatable, lambda: rows.filter(pk=seat.pk).update(fence=NEWER, taken_by="the newer")
         )
         # PostgreSQL refuses, as the row has changed since.
         seen.append(claim(rows, seat).taken_by)
@@ -176,7 +174,7 @@ def test_a_snapshot_that_is_older_than_the_newer_write_hides_it_from_nobody(
         in_another_thread(alias, lambda: Seat(pk=seat.pk).save(using=alias, fence=NEWER))
         assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
         with pytest.raises(StaleFence):
-            Seat.objects.using(alias).fenced(STALE).update(taken_by="the stale")
+            Seat.objects.using(alias).update(fence=STALE, taken_by="the stale")
 
     assert set(Seat.objects.using(alias).values_list("taken_by", flat=True)) == {""}
 
@@ -199,6 +197,6 @@ def test_a_filter_that_follows_a_relation_would_let_it_through(
     monkeypatch.setattr(FencedQuerySet, "_refuse_several_tables", lambda self, values: None)
     rows = Seat.objects.using(seat._state.db).filter(venue__name="north")
 
-    overtaken(seat, lambda: rows.fenced(STALE).update(taken_by="the stale"))
+    overtaken(seat, lambda: rows.update(fence=STALE, taken_by="the stale"))
 
     assert stored(seat) == ("the stale", STALE)

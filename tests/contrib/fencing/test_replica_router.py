@@ -91,9 +91,8 @@ WRITES: dict[str, Callable[[Seat, int], object]] = {
     "claim": lambda seat, fence: Seat.objects.claim(fence, pk=seat.pk),
     "claim by a filter": lambda seat, fence: Seat.objects.claim(fence, row="A1"),
     "claim all": lambda seat, fence: Seat.objects.all().claim_all(fence),
-    "update": lambda seat, fence: Seat.objects.fenced(fence).update(price=9),
-    "delete all": lambda seat, fence: Seat.objects.fenced(fence).delete(),
-    "bulk update": lambda seat, fence: Seat.objects.fenced(fence).bulk_update([seat], ["price"]),
+    "update": lambda seat, fence: Seat.objects.update(fence=fence, price=9),
+    "delete all": lambda seat, fence: Seat.objects.all().delete(fence=fence),
 }
 
 
@@ -107,9 +106,9 @@ def test_a_later_holder_writes_and_an_earlier_one_is_refused(
         with pytest.raises(StaleFence):
             write(seat, STALE)
     else:
-        Seat.objects.fenced(NEWER).create(row="A2")
+        Seat.objects.create(row="A2", fence=NEWER)
         with pytest.raises(StaleFence):
-            Seat.objects.fenced(STALE).update(price=1)
+            Seat.objects.update(fence=STALE, price=1)
 
 
 class Lost:
