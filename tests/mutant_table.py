@@ -67,8 +67,8 @@ OPERATORS = [
     Mutant(
         "locks check looks at every lock",
         "management/locks/listing.py",
-        'look.all(search=options["search"], everything=everything)',
-        'look.all(search=options["search"], everything=everything)[:1]',
+        "inspector(alias).all(**about)",
+        "inspector(alias).all(**about)[:1]",
         "tests/management/commands/test_check.py::"
         "test_all_locks_are_looked_at_however_many_there_are",
     ),

@@ -58,28 +58,16 @@ def holding(busy: LockBusy, seen: LockInfo | None) -> str:
     return f"held by {whom}{since}; its lease {until}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return ``rows``, of which the first has heads, as lines."""
-    cells = [list(map(_escaped, row)) for row in rows]
+def table(rows: Sequence[Sequence[str]], first: int = 0) -> list[str]:
+    """Return ``rows``, of which the first has heads, as lines; of each from column ``first`` on."""
+    cells = [list(map(_escaped, row[first:])) for row in rows]
     columns = zip(*cells, strict=True)
     widths = [max(min(len(cell), _WIDEST) for cell in column) for column in columns]
     return [_GAP.join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
 
-def cache_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return ``rows`` below ``head``, each with its cache alias if there are several."""
-    is_named = len({alias for alias, _row in rows}) > 1
-    found = [("CACHE", head), *rows]
-    return table([[*([alias] if is_named else []), *row] for alias, row in found])
-
-
 def _escaped(text: str) -> str:
     return text if text.isascii() and text.isprintable() else printable(text)
-
-
-def pairs(found: Sequence[tuple[str, str]], indent: str = "") -> list[str]:
-    """Return labels and what they are of, one a line."""
-    return [f"{indent}{line}" for line in table([(f"{label}:", text) for label, text in found])]
 
 
 def write(stream: OutputWrapper, text: str) -> None:

@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
+from django_setnx_lock.core.holder import plain
 from django_setnx_lock.core.inspection.lock_info import LockInfo
-from django_setnx_lock.descriptions import LockPresenter, duration
+from django_setnx_lock.descriptions import duration
 from django_setnx_lock.management.wording import printable, write
 
 from .listing import Found, every_lock
 
 # How many locks have a line of their own, and how many are named in the first one.
 _LINES, _FEW = 20, 3
-# No text of others takes more of a line.
-_LONGEST = 200
+# No text of others takes more of a line, and no key of the first one.
+_LONGEST, _SHORT = 200, 60
 
 
 class Level(enum.IntEnum):
@@ -47,21 +48,23 @@ class Ill(NamedTuple):
     problems: Sequence[tuple[Level, str]]
 
     @property
-    def info(self) -> LockInfo:
-        return self.found.info
+    def level(self) -> Level:
+        return max(level for level, _ in self.problems)
 
     @property
-    def level(self) -> Level:
-        return max(level for level, _what in self.problems)
+    def urgency(self) -> tuple[Any, ...]:
+        """The worst first; of these those with most conditions, then the oldest."""
+        info = self.found.info
+        # Locks are not all looked at in one moment.
+        since = round(info.as_of - held, 3) if (held := info.longest_hold) else math.inf
+        return -self.level, -len(self.problems), since, info.key
 
 
 def check(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write whether any lock meets a condition. Raises CheckFailed when it is so, or not known."""
     level, figures = Level.UNKNOWN, ""
     try:
-        states = [*(options["state"] or ()), *(options["warn_state"] or ())]
-        found, troubles = every_lock(options, *states)
-        ills = _ills(found, options)
+        found, troubles = every_lock(options, *options["state"], *options["warn_state"])
     except ImproperlyConfigured as error:
         lines = [str(error)]
     except Exception as error:
@@ -70,9 +73,11 @@ def check(options: dict[str, Any], out: OutputWrapper) -> None:
             raise
         lines = [f"{type(error).__name__}: {error}"]
     else:
+        each = (Ill(one, list(_problems(one.info, options))) for one in found)
+        ills = sorted((ill for ill in each if ill.problems), key=lambda ill: ill.urgency)
         level = Level.CRITICAL if troubles else max([ill.level for ill in ills], default=Level.OK)
         lines = [_summary(found, ills, troubles), *_details(ills)]
-        figures = "" if troubles else f" | {_figures(found, options)}"
+        figures = "" if troubles else f" | {' '.join(_figures(found, options))}"
     first = _safe(f"LOCKS {level.name} - {lines[0]}")
     try:
         write(out, "\n".join([first + figures, *map(_safe, lines[1:])]))
@@ -82,27 +87,11 @@ def check(options: dict[str, Any], out: OutputWrapper) -> None:
         raise CheckFailed(first, returncode=int(level))
 
 
-def _ills(found: Sequence[Found], options: dict[str, Any]) -> list[Ill]:
-    """Return the locks that meet a condition, the worst first.
-
-    Of these those with most conditions, then the oldest.
-    """
-    ills = [Ill(one, met) for one in found if (met := list(_problems(one.info, options)))]
-    return sorted(
-        ills, key=lambda one: (-one.level, -len(one.problems), _since(one.info), one.info.key)
-    )
-
-
-def _since(info: LockInfo) -> float:
-    """Return when the oldest holder got the lock. Locks are not all looked at in one moment."""
-    return round(info.as_of - held, 3) if (held := info.longest_hold) else math.inf
-
-
 def _problems(info: LockInfo, options: dict[str, Any]) -> Iterator[tuple[Level, str]]:
     """Yield what is wrong with a lock, each thing once, at the worse of its levels."""
     states = {state.slug for state in info.states}
-    critical = states.intersection(options["state"] or ())
-    for state in sorted(states.intersection(options["warn_state"] or ()) | critical):
+    critical = states.intersection(options["state"])
+    for state in sorted(states.intersection(options["warn_state"]) | critical):
         yield Level.CRITICAL if state in critical else Level.WARNING, state.replace("-", " ")
     for name, what, value in (
         ("held", "held", info.longest_hold),
@@ -119,63 +108,52 @@ def _summary(found: Sequence[Found], ills: Sequence[Ill], troubles: Sequence[str
     """Say in one line what is wrong, the worst first; else how much was looked at."""
     waiting = sum(one.info.waiting for one in found)
     seen = f"{len(found):,} lock{'s' * (len(found) != 1)}, {waiting:,} waiting"
-    if not troubles and not ills:
-        return seen
-    met = Counter(problem for one in ills for problem in one.problems)
+    met = Counter(problem for ill in ills for problem in ill.problems)
     worst = sorted(met.items(), key=lambda item: (-item[0][0], -item[1], item[0][1]))
-    parts = [*troubles, *(f"{count:,} {what}" for (_level, what), count in worst)]
+    parts = [*troubles, *(f"{count:,} {what}" for (_, what), count in worst)]
     if ills:
-        names = ", ".join(_short(one.info.key, 60) for one in ills[:_FEW])
+        names = ", ".join(plain(ill.found.info.key, _SHORT) for ill in ills[:_FEW])
         more = len(ills) - _FEW
         parts[-1] += f" ({names}{f' and {more:,} more' if more > 0 else ''})"
-    return f"{', '.join(parts)}; {seen}"
+    return f"{', '.join(parts)}; {seen}" if parts else seen
 
 
 def _details(ills: Sequence[Ill]) -> Iterator[str]:
-    several = len({one.found.using for one in ills}) > 1
-    for one in ills[:_LINES]:
-        info, where = one.info, f" in the cache {one.found.using}" if several else ""
-        parts = [", ".join(what for _level, what in one.problems)]
+    several = len({ill.found.using for ill in ills}) > 1
+    for ill in ills[:_LINES]:
+        (using, info), said = ill.found, ill.found.said
+        parts = [", ".join(what for _, what in ill.problems)]
         if held := info.longest_hold:
             parts.append(f"held for {duration(held)}")
-        if info.longest_wait is not None:
-            parts.append(f"{info.waiting:,} waiting, the first for {duration(info.longest_wait)}")
-        if LockPresenter(info).is_held:
-            parts.append(f"by {_short(LockPresenter(info).holder)}")
-        yield f"{one.level.name} {_short(info.key)}{where}: {'; '.join(parts)}"
+        parts.append(said.summary)
+        if said.is_held:
+            parts.append(f"by {plain(said.holder, _LONGEST)}")
+        where = f" in the cache {using}" if several else ""
+        yield f"{ill.level.name} {plain(info.key, _LONGEST)}{where}: {'; '.join(parts)}"
     if len(ills) > _LINES:
         yield f"and {len(ills) - _LINES:,} more: see manage.py locks list"
 
 
-def _figures(found: Sequence[Found], options: dict[str, Any]) -> str:
-    """Return the performance data: label=value;warning;critical;least."""
+def _figures(found: Sequence[Found], options: dict[str, Any]) -> Iterator[str]:
+    """Yield the performance data: label=value;warning;critical;least."""
 
     def limits(name: str) -> str:
         given = (options[f"warn_{name}"], options[f"max_{name}"])
         return ";".join("" if one is None else f"{one:.15g}" for one in given)
 
     infos = [one.info for one in found]
+    yield f"locks={len(infos)};;;0"
+    yield f"waiting={sum(info.waiting for info in infos)};;;0"
     oldest_hold = max([info.longest_hold for info in infos], default=0.0)
+    yield f"oldest_hold={oldest_hold:.3f}s;{limits('held')};0"
     longest_wait = max([info.longest_wait or 0.0 for info in infos], default=0.0)
-    figures = [
-        f"locks={len(infos)};;;0",
-        f"waiting={sum(info.waiting for info in infos)};;;0",
-        f"oldest_hold={oldest_hold:.3f}s;{limits('held')};0",
-        f"longest_wait={longest_wait:.3f}s;{limits('wait')};0",
-    ]
-    warned, critical = options["warn_state"] or (), options["state"] or ()
+    yield f"longest_wait={longest_wait:.3f}s;{limits('wait')};0"
     counts = Counter(state.slug for info in infos for state in info.states)
-    for state in dict.fromkeys([*critical, *warned]):
-        ends = f"{'0' * (state in warned)};{'0' * (state in critical)}"
-        figures.append(f"{state.replace('-', '_')}={counts[state]};{ends};0")
-    return " ".join(figures)
+    for state in dict.fromkeys([*options["state"], *options["warn_state"]]):
+        ends = ["0" * (state in options[one]) for one in ("warn_state", "state")]
+        yield f"{state.replace('-', '_')}={counts[state]};{';'.join(ends)};0"
 
 
 def _safe(text: str) -> str:
     """Return ``text`` as one line, with ``|`` escaped: performance data would begin there."""
     return printable(text).replace("|", "\\x7c")
-
-
-def _short(text: str, longest: int = _LONGEST) -> str:
-    found = printable(text)
-    return found if len(found) <= longest else f"{found[: longest - 3]}..."

@@ -378,7 +378,7 @@ CHECKS: Sequence[Callable[[Server], Iterator[CheckMessage]]] = (
 
 def doctor(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write what was found where the locks are. Raises CommandError when that is bad."""
-    examined, found = examine(aliases_of(options["using"]))
+    examined, found = examine(aliases_of(options))
     findings = [
         {
             "id": str(one.id).rpartition(".")[2],

@@ -5,18 +5,19 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.conf import SETTING, get_config
 from django_setnx_lock.core.errors import LockUnavailable, LockUnsupported
-from django_setnx_lock.descriptions import LockPresenter
+from django_setnx_lock.descriptions import problem_in_short
 from django_setnx_lock.interventions import RELEASE, Intervention, result
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable, say, user_name, write
 
-from .listing import NOT_HELD, Found, look_at, raise_if_away, trouble
+from .listing import NOT_HELD, Found, one_lock, raise_if_away
 
 
 def intervene(
@@ -38,17 +39,23 @@ def intervene(
         _refuse_several(wanted, options, err)
     is_done, by = True, f"{user_name()}@{socket.gethostname()}"
     for one in wanted:
-        seen, outcome = one.info, None
-        text = result(None, whom := printable(f"{_place(one)}, {LockPresenter(seen).holder}"))
+        outcome, whom = None, f"{_place(one)}, {one.said.holder}"
+        text = result(None, whom)
         try:
-            outcome = what.carry_out(seen, using=one.using, by=by, reason=reason)
+            outcome = what.carry_out(one.info, using=one.using, by=by, reason=reason)
             text = result(outcome, whom)
         except LockUnsupported as error:
-            text = printable(str(error))
+            text = str(error)
         except LockUnavailable as error:
-            troubles.append(trouble(error))
+            troubles.append(problem_in_short(error))
         is_done = is_done and outcome is what.done
-        _tell(text if is_asked else f"{_whom(one)}\n{text}", out, err)
+        # No trouble in writing makes it undone.
+        try:
+            write(out, "\n".join(map(printable, [text] if is_asked else [_whom(one), text])))
+        except CommandError as error:
+            say(err, str(error))
+        except BrokenPipeError:
+            pass
     raise_if_away(troubles)
     if not is_done:
         message = f"{options['key']!r} was not {what.done.value}"
@@ -62,18 +69,16 @@ def _wanted(
 
     Raises CommandError if there is none.
     """
-    found, troubles = look_at(options)
+    found, troubles = one_lock(options)
     held = [
-        Found(one.using, holder)
+        Found(one.using, replace(share.info, waiting=one.info.waiting, waiters=one.info.waiters))
         for one in found
-        if LockPresenter(one.info).is_held
-        for holder in one.info.holders
+        for share in one.said.holders
     ]
     wanted = [one for one in held if options["fingerprint"] in (None, one.info.fingerprint)]
-    if held and not wanted:
-        for one in held:
-            say(err, f"changed hands: {_whom(one)}")
     problem = "changed hands" if held else "is held by nobody"
+    for one in () if wanted else held:
+        say(err, f"changed hands: {_whom(one)}")
     if wanted and options["state"]:
         wanted = [one for one in wanted if one.info.state.slug == options["state"]]
         problem = f"has no holder in the state {options['state']}"
@@ -87,33 +92,11 @@ def _wanted(
 def _refuse_several(wanted: Sequence[Found], options: dict[str, Any], err: OutputWrapper) -> None:
     """Raise CommandError for several holders of one lock that nothing but the key names."""
     is_named = options["fingerprint"] or options["state"]
-    if is_named or len({one.using for one in wanted}) == len(wanted):
-        return
-    for one in wanted:
-        say(err, f"{_whom(one)}; fingerprint: {one.info.fingerprint}")
-    message = "several hold it: name one with --fingerprint, or those in a state with --state"
-    raise CommandError(message, returncode=statuses.USAGE)
-
-
-def _tell(text: str, out: OutputWrapper, err: OutputWrapper) -> None:
-    """Write what was done; no trouble in writing makes it undone."""
-    try:
-        write(out, text)
-    except BrokenPipeError:
-        pass
-    except CommandError as error:
-        say(err, str(error))
-
-
-def _place(one: Found) -> str:
-    return f"{one.info.key!r} in the cache {one.using!r}"
-
-
-def _whom(one: Found) -> str:
-    """Say who holds a lock, in which state, for how long, and for how much longer."""
-    said = LockPresenter(one.info)
-    times = f"for {said.held_for}; lease left: {said.lease_left}"
-    return printable(f"{_place(one)} is held by {said.holder}: {said.state}, {times}")
+    if not is_named and len({one.using for one in wanted}) < len(wanted):
+        for one in wanted:
+            say(err, f"{_whom(one)}; fingerprint: {one.info.fingerprint}")
+        message = "several hold it: name one with --fingerprint, or those in a state with --state"
+        raise CommandError(message, returncode=statuses.USAGE)
 
 
 def _chosen(wanted: Sequence[Found], err: OutputWrapper) -> list[Found]:
@@ -125,14 +108,25 @@ def _chosen(wanted: Sequence[Found], err: OutputWrapper) -> list[Found]:
     try:
         for one in wanted:
             # On stderr: stdout may lead elsewhere.
-            question = f"{_whom(one)}\nRelease it? Its holder is not stopped by that. [y/N] "
-            err.write(question, lambda plain: plain, ending="")
+            question = "Release it? Its holder is not stopped by that. [y/N] "
+            err.write(f"{printable(_whom(one))}\n{question}", lambda plain: plain, ending="")
             err.flush()
             if sys.stdin.readline().strip().lower() in {"y", "yes"}:
                 chosen.append(one)
     except KeyboardInterrupt:
-        chosen = []
+        chosen.clear()
         err.write("")
     if not chosen:
         raise CommandError("nothing was released", returncode=NOT_HELD)
     return chosen
+
+
+def _place(one: Found) -> str:
+    return f"{one.info.key!r} in the cache {one.using!r}"
+
+
+def _whom(one: Found) -> str:
+    """Say who holds a lock, in which state, for how long, who waits and when it frees itself."""
+    said = one.said
+    held = f"{_place(one)} is held by {said.holder}: {said.state}, for {said.held_for}"
+    return f"{held}; {said.summary}"

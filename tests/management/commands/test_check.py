@@ -104,7 +104,7 @@ def test_a_lock_that_is_waited_for_for_long(locks: Locks) -> None:
     assert ended is not None
     assert ended.status == 2
     assert first(ended).startswith("LOCKS CRITICAL - 1 waited for more than 0.2 s (busy); 1 lock")
-    assert "2 waiting, the first for " in ended.out.splitlines()[1]
+    assert "2 wait, the first for " in ended.out.splitlines()[1]
     assert 0.2 <= float(figures(ended)["longest_wait"].partition("s;")[0]) < 20
 
 

@@ -90,7 +90,7 @@ def test_no_key_breaks_a_command(locks: Locks) -> None:
 def test_a_key_that_is_no_text_is_a_bad_value(locks: Locks) -> None:
     ended = check(locks("show", "Aufr\udce4umen"), 64)
 
-    assert "argument KEY: it is not UTF-8" in ended.err
+    assert "argument KEY: invalid text value: 'Aufr\\udce4umen'" in ended.err
 
 
 def test_names_that_are_no_text_are_in_no_list(locks: Locks) -> None:

@@ -84,7 +84,7 @@ def test_a_key_that_is_no_utf_8_is_wrong_usage(locks: Locks) -> None:
     assert ended == (
         64,
         "",
-        "locks: argument KEY: it is not UTF-8 (see manage.py locks show --help)\n",
+        "locks: argument KEY: invalid text value: '\\udcff' (see manage.py locks show --help)\n",
     )
 
 
