@@ -45,7 +45,7 @@ OPERATORS = [
     Mutant(
         "what is found by a state is taken from holders in that state",
         "admin/confirming.py",
-        "if share.info.state.slug == state]",
+        "if holder.info.state.slug == state]",
         "]",
         "tests/admin/test_interventions.py::"
         "test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state",

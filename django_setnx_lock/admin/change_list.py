@@ -112,9 +112,9 @@ class LockedList(_Base):
         names = {name_for(key_prefix(), key): rows[0] for key, rows in rows_of.items()}
         tell_skipped(self, request, skipped)
         targets = [
-            Target(said=said, row=names[info.name])
+            Target(lock=holder, row=names[info.name])
             for info in look.get_each(list(names))
-            for said in holders_of(info)
+            for holder in holders_of(info)
         ]
         return targets, {}
 

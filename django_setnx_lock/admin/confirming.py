@@ -18,6 +18,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from .. import history
 from ..conf import get_config
 from ..core import Inspector
 from ..core.errors import LockUnavailable, LockUnsupported
@@ -31,12 +32,12 @@ from .actions import named
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
-    from django.contrib.auth.base_user import AbstractBaseUser
-    from django.contrib.auth.models import AnonymousUser
     from django.db.models import Model
     from django.http import HttpRequest
 
 _SALT = "django_setnx_lock.admin"
+# So many holders are asked about at once: a form may have only so many fields.
+_MOST = 500
 logger = logging.getLogger("django_setnx_lock.force_release")
 
 
@@ -52,13 +53,6 @@ class ReasonForm(forms.Form):
     )
 
 
-def _form(what: Intervention, data: Any = None) -> ReasonForm:
-    """Return the form; the setting REQUIRE_REASON is about releases."""
-    form = ReasonForm(data)
-    form.fields["reason"].required = what is RELEASE and get_config()["REQUIRE_REASON"]
-    return form
-
-
 class Seen(NamedTuple):
     """A holder as the question showed it, and the primary key of the row that was selected."""
 
@@ -68,26 +62,24 @@ class Seen(NamedTuple):
     row: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Target:
     """A holder as it is now, and the row that was selected, if one was."""
 
-    said: LockPresenter
+    lock: LockPresenter
     row: Model | None = None
+    is_chosen: bool = True
 
-    def as_seen(self) -> Seen:
-        info, pk = self.said.info, "" if self.row is None else str(self.row.pk)
-        return Seen(name=info.name, fingerprint=info.fingerprint, state=info.state.value, row=pk)
+    @property
+    def seen(self) -> Seen:
+        info, pk = self.lock.info, "" if self.row is None else str(self.row.pk)
+        return Seen(info.name, info.fingerprint, info.state.value, pk)
 
 
 def holders_of(info: LockInfo, state: str = "") -> list[LockPresenter]:
     """Return each holder of a lock; of several only those in that ``state``, if any is."""
-    said = LockPresenter(info)
-    if not said.is_held:
-        return []
-    return (
-        [share for share in said.shares if share.info.state.slug == state] or said.shares or [said]
-    )
+    holders = LockPresenter(info).holders
+    return [holder for holder in holders if holder.info.state.slug == state] or holders
 
 
 @dataclass(frozen=True)
@@ -123,7 +115,7 @@ class Confirmation:
                 page = self._answer(look, seen)
             else:
                 targets, about = choose(look)
-                names = {target.said.info.name for target in targets} or about.get("names", set())
+                names = {target.lock.info.name for target in targets} or about.get("names", set())
                 if targets:
                     page = self._question(targets, **about)
                 else:
@@ -141,142 +133,134 @@ class Confirmation:
     def _tell(self, text: str, level: int = messages.WARNING) -> None:
         self.modeladmin.message_user(self.request, text, level)
 
-    def _answer(self, look: Inspector, seen: Sequence[Seen]) -> TemplateResponse | None:
-        """Do it to the holders that were confirmed, and to no others; tell what came of it.
+    def _form(self, data: Any = None) -> ReasonForm:
+        form = ReasonForm(data)
+        # The setting is about releases.
+        is_required = self.what is RELEASE and get_config()["REQUIRE_REASON"]
+        form.fields["reason"].required = is_required
+        return form
 
-        Asks again where the form is not valid, and about holders that were gone, or did not renew,
-        when they were shown, and live now. Raises LockUnavailable.
+    def _question(
+        self, targets: Sequence[Target], *, seen: Sequence[Seen] = (), **about: Any
+    ) -> TemplateResponse:
+        """Return the page that asks.
+
+        ``seen``: the targets as they were shown first. ``about``: what its context has besides.
         """
-        rows = self.rows_of({shown.row for shown in seen}) if self.rows_of else {}
-        seen = [shown for shown in seen if shown.row in rows or not self.rows_of]
-        locks, targets = _look_again(look, seen, rows)
-        form = _form(self.what, self.request.POST)
-        if targets and not form.is_valid():
-            return self._question(list(targets.values()), form=form, seen=_signed(seen))
-        reason = form.data.get("reason", "").strip()
-        why = {"by": self.request.user.get_username(), "reason": reason}
-        results: dict[Outcome, list[str]] = {}
-        noted: list[tuple[Model, str]] = []
-        revived: list[Seen] = []
-        whom = ""
-        try:
-            for shown in seen:
-                target, info = targets.get(shown), locks[shown.name]
-                whom = f"{target.said.key}, {target.said.holder}" if target else plain(info.key)
-                outcome = Outcome.CHANGED_HANDS if info.is_held else Outcome.FREE
-                if target:
-                    try:
-                        outcome = self.what.carry_out(
-                            target.said.info, using=self.using, state=State(shown.state), **why
-                        )
-                    except LockUnsupported as error:
-                        problem = {"problem": plain(str(error))}
-                        self._tell(_("This cannot be done: %(problem)s") % problem)
-                        continue
-                    if outcome is self.what.done:
-                        noted += _entries(self.what, target, reason)
-                if outcome is Outcome.REVIVED:
-                    revived.append(shown)
-                else:
-                    results.setdefault(outcome, []).append(whom)
-        except LockUnavailable:
-            self._tell(result(None, whom))
-            raise
-        finally:
-            # All at once: thousands one by one take longer than their release.
-            _log(self.request.user, noted)
-            for outcome, holders in results.items():
-                level = messages.SUCCESS if outcome is self.what.done else messages.WARNING
-                self._tell(result(outcome, named(holders)), level)
-        _locks, living = _look_again(look, revived, rows) if revived else ({}, {})
-        return self._question(list(living.values()), is_again=True) if living else None
-
-    def _question(self, targets: Sequence[Target], **about: Any) -> TemplateResponse:
-        """Return the page that asks; ``about``: what its context has besides."""
         site = self.modeladmin.admin_site
         self.request.current_app = site.name
+        shown = [list(one) for one in seen or [target.seen for target in targets]][:_MOST]
+        if self.what is RELEASE and not seen:
+            # Where some need it, nobody else loses a lock by the way.
+            is_ill = any(target.lock.has_trouble for target in targets)
+            for target in targets if is_ill or about.get("is_again") else ():
+                target.is_chosen = target.lock.has_trouble
         context = {
             **site.each_context(self.request),
             "title": self.what.title,
             "opts": self.modeladmin.opts,
             "what": self.what,
-            "targets": targets,
-            "form": _form(self.what),
+            "targets": targets[:_MOST],
+            "cut_at": _MOST if len(targets) > _MOST else 0,
+            "form": self._form(),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
-            "seen": _signed([target.as_seen() for target in targets]),
+            "seen": signing.dumps(shown, salt=_SALT, compress=True),
             **self.context,
             **about,
         }
         file = "admin/django_setnx_lock/confirmation.html"
         return TemplateResponse(self.request, file, context)
 
+    def _answer(self, look: Inspector, seen: Sequence[Seen]) -> TemplateResponse | None:
+        """Do it to the holders that were confirmed, and to no others; tell what came of it.
 
-def _signed(seen: Sequence[Seen]) -> str:
-    # In one field, as a form may have only so many: a row each would soon be too many.
-    return signing.dumps([list(holder) for holder in seen], salt=_SALT, compress=True)
+        Asks again where the form is not valid, and about holders that were gone, or did not renew,
+        when they were shown, and live now. Raises LockUnavailable.
+        """
+        locks, targets = self._look_again(look, seen)
+        boxes = self.request.POST.getlist("holder")
+        chosen = [one for at, one in enumerate(seen) if len(seen) == 1 or str(at) in boxes]
+        form = self._form(self.request.POST)
+        if targets and not (form.is_valid() and chosen):
+            for shown, known in targets.items():
+                known.is_chosen = shown in chosen
+            is_none = not chosen
+            return self._question([*targets.values()], seen=[*targets], form=form, is_none=is_none)
+        outcomes: dict[Outcome, list[str]] = {}
+        revived: list[Seen] = []
+        whom, why = (
+            "",
+            {"by": self.request.user.get_username(), "reason": form.data.get("reason", "").strip()},
+        )
+        try:
+            for shown in chosen:
+                lock, target = locks[shown.name], targets.get(shown)
+                outcome = Outcome.CHANGED_HANDS if lock.is_held else Outcome.FREE
+                whom = plain(lock.key)
+                if target is not None:
+                    whom = f"{target.lock.key}, {target.lock.holder}"
+                    try:
+                        outcome = self.what.carry_out(
+                            target.lock.info, using=self.using, state=State(shown.state), **why
+                        )
+                    except LockUnsupported as error:
+                        problem = {"problem": plain(str(error))}
+                        self._tell(_("This cannot be done: %(problem)s") % problem)
+                        continue
+                    if outcome is self.what.done:
+                        self._log(target, why["reason"])
+                if outcome is Outcome.REVIVED:
+                    revived.append(shown)
+                else:
+                    outcomes.setdefault(outcome, []).append(whom)
+        except LockUnavailable:
+            self._tell(result(None, whom))
+            raise
+        finally:
+            history.flush()
+            for outcome, names in outcomes.items():
+                level = messages.SUCCESS if outcome is self.what.done else messages.WARNING
+                self._tell(result(outcome, named(names)), level)
+        living = [*self._look_again(look, revived)[1].values()] if revived else []
+        return self._question(living, is_again=True) if living else None
 
+    def _look_again(
+        self, look: Inspector, seen: Sequence[Seen]
+    ) -> tuple[dict[str, LockInfo], dict[Seen, Target]]:
+        """Return the locks by name, and of the holders that were seen those that still hold them.
 
-def _look_again(
-    look: Inspector, seen: Sequence[Seen], rows: Mapping[str, Model]
-) -> tuple[dict[str, LockInfo], dict[Seen, Target]]:
-    """Return the locks by name, and of the holders that were seen those that still hold them."""
-    locks = {lock.name: lock for lock in look.get_each(list({shown.name for shown in seen}))}
-    holders = {
-        (name, said.info.fingerprint): said
-        for name, info in locks.items()
-        for said in holders_of(info)
-    }
-    targets = {
-        shown: Target(said=holders[shown.name, shown.fingerprint], row=rows.get(shown.row))
-        for shown in seen
-        if (shown.name, shown.fingerprint) in holders
-    }
-    return locks, targets
+        What is about a row that the user may not see any more is left out.
+        """
+        rows = self.rows_of({shown.row for shown in seen}) if self.rows_of else {}
+        locks = {lock.name: lock for lock in look.get_each(list({shown.name for shown in seen}))}
+        holders = {
+            (name, holder.info.fingerprint): holder
+            for name, lock in locks.items()
+            for holder in LockPresenter(lock).holders
+        }
+        return locks, {
+            shown: Target(lock=holder, row=rows.get(shown.row))
+            for shown in seen
+            if (holder := holders.get(shown[:2])) and (shown.row in rows or not self.rows_of)
+        }
 
+    def _log(self, target: Target, reason: str) -> None:
+        """Write to the admin's log what was done; what that refuses, to ours."""
+        from django.contrib.admin.models import LogEntry
 
-def _entries(what: Intervention, target: Target, reason: str) -> list[tuple[Model, str]]:
-    entry = what.entry(target.said, reason)
-    # A database may refuse what Redis takes in a name.
-    found: list[tuple[Model, str]] = [(Lock(name=plain(target.said.info.name)), entry)]
-    if target.row is not None:
-        text = _("The lock %(key)s: %(entry)s") % {"key": target.said.key, "entry": entry}
-        found.append((target.row, text))
-    return found
-
-
-def _log(user: AbstractBaseUser | AnonymousUser, noted: Sequence[tuple[Model, str]]) -> None:
-    """Write to the admin's log what was done; what that refuses, to ours."""
-    from django.contrib.admin.models import CHANGE, LogEntry
-    from django.contrib.contenttypes.models import ContentType
-
-    if not noted:
-        return
-    kind_of = ContentType.objects.get_for_model
-    try:
-        entries = [
-            LogEntry(
-                user_id=user.pk,  # type: ignore[misc]  # who may release has one
-                content_type_id=kind_of(obj, for_concrete_model=False).pk,
-                object_id=obj.pk,
-                object_repr=str(obj)[:200],
-                action_flag=CHANGE,
-                change_message=text,
-            )
-            for obj, text in noted
-        ]
-        # A statement that fails must not break a transaction of the request's.
-        with transaction.atomic(using=router.db_for_write(LogEntry)):
-            # Thousands at once are more than some databases take.
-            LogEntry.objects.bulk_create(entries, batch_size=500)
-    except Exception:
-        if len(noted) == 1:
-            ((obj, text),) = noted
-            by = user.get_username()
-            logger.exception(
-                "the admin's log did not take what %r did to %r: %s", by, str(obj), text
-            )
-        else:
-            # A refused entry must not cost the others theirs.
-            half = len(noted) // 2
-            for some in (noted[:half], noted[half:]):
-                _log(user, some)
+        entry = self.what.entry(target.lock, reason)
+        # A database may refuse what Redis takes in a name.
+        entries: list[tuple[Model, str]] = [(Lock(name=plain(target.lock.info.name)), entry)]
+        if target.row is not None:
+            text = _("The lock %(key)s: %(entry)s") % {"key": target.lock.key, "entry": entry}
+            entries.append((target.row, text))
+        for obj, text in entries:
+            try:
+                # A statement that fails must not break a transaction of the request's.
+                with transaction.atomic(using=router.db_for_write(LogEntry)):
+                    self.modeladmin.log_change(self.request, obj, text)
+            except Exception:
+                by = self.request.user.get_username()
+                logger.exception(
+                    "the admin's log did not take what %r did to %r: %s", by, str(obj), text
+                )

@@ -59,8 +59,6 @@ _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 FILTERS = "_changelist_filters"
 # At how many callers that wait the page of a lock looks, and how many ended holds it shows.
 _QUEUED, _HOLDS = 500, 5
-# So many locks are chosen at most, of those that are found.
-_MOST = 500
 # So many locks, or ends of holds, are on a page of a list.
 _PER_PAGE = 50
 # Where there are more than can be looked at, so many are.
@@ -392,12 +390,11 @@ def _chosen(
     Where the list is of one state, only the holders in that state.
     """
     if "found" in request.POST:
-        found = [lock for lock in query.read(look).locks if LockPresenter(lock).is_held]
+        found = [lock for lock in query.read(look).locks if lock.is_held]
         targets = [
-            Target(said=holder) for lock in found for holder in holders_of(lock, query.state)
+            Target(lock=holder) for lock in found for holder in holders_of(lock, query.state)
         ]
-        cut_at = _MOST if len(targets) > _MOST else 0
-        return targets[:_MOST], {"cut_at": cut_at}
+        return targets, {}
     given = (box.partition(":") for box in request.POST.getlist(ACTION_CHECKBOX_NAME))
     selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in given]
     names = {name for name, _fingerprint in selected}
@@ -414,7 +411,7 @@ def _chosen(
         if fingerprint == lock.fingerprint and (not state or query.keeps(lock)):
             holders = holders_of(lock, state)
         changed += not holders
-        targets += [Target(said=holder) for holder in holders]
+        targets += [Target(lock=holder) for holder in holders]
     return targets, {"changed": changed, "names": names}
 
 

@@ -11,6 +11,7 @@ from django.urls import path, reverse
 
 from django_setnx_lock import inspector
 from django_setnx_lock.admin import LockedAdminMixin, locked_action
+from tests.admin.pages import ticked
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -65,15 +66,17 @@ class GroupAdmin(LockedAdminMixin, _GroupAdmin):
         raise RuntimeError("the action failed")
 
 
-def act(client: Client, action: str, groups: list[Group], **data: str) -> Any:
+def act(client: Client, action: str, groups: list[Group], **data: Any) -> Any:
     """Choose ``action`` for ``groups`` in the change list."""
     form = {"action": action, "_selected_action": [group.pk for group in groups], **data}
     return client.post(reverse("groups:auth_group_changelist"), form, follow=True)
 
 
-def seen(response: Any) -> dict[str, str]:
-    """The holders that the question shows, signed, in one field."""
-    return dict(re.findall(r'name="(seen)" value="([^"]+)"', response.content.decode()))
+def seen(response: Any) -> dict[str, Any]:
+    """What the form of the question sends: the holders that it shows, and which are chosen."""
+    page = response.content.decode()
+    shown = dict(re.findall(r'name="(seen)" value="([^"]+)"', page))
+    return {**shown, "holder": ticked(page)} if shown else {}
 
 
 def messages_of(response: Any) -> list[str]:

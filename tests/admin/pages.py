@@ -53,13 +53,18 @@ def choose(client: Client, page: str, *chosen: str, filters: str = "", **fields:
     return client.post(f"{LIST}{page}/?_changelist_filters={quote_plus(filters)}", asked)
 
 
-def confirm(client: Client, question: Any, **fields: str) -> Any:
+def confirm(client: Client, question: Any, **fields: Any) -> Any:
     """Send the form of the question; return the page that it leads to."""
     page = question.content.decode()
     (seen,) = re.findall(r'name="seen" value="([^"]+)"', page)
     (action,) = re.findall(r'<form method="post" action="([^"]+)"', page)
-    form = {"post": "yes", "seen": seen, **fields}
+    form = {"post": "yes", "seen": seen, "holder": ticked(page), **fields}
     return client.post(html.unescape(action), form, follow=True)
+
+
+def ticked(page: str) -> list[str]:
+    """Which holders of the question are chosen, of several."""
+    return re.findall(r'name="holder" value="(\d+)" checked', page)
 
 
 def press(client: Client, page: str, key: str, **fields: str) -> Any:

@@ -26,6 +26,7 @@ from tests.admin.pages import (
     refuse_entries,
     staff,
     text,
+    ticked,
 )
 from tests.hostile import KEYS, RECORDS, unsound
 from tests.hostile import hold as hold_hostile
@@ -75,8 +76,9 @@ def test_the_question_names_the_holder_and_does_nothing(
     said = text(question)
     assert "1 holder. Nothing is done until you confirm." in said
     assert re.search(r"order:42 , ann@\S+ \(pay; by hand\)", said)
-    assert "held : Somebody holds it" in said
-    assert "Held for: 1 h. Lease left: 2 min" in said
+    assert "held: last renewed " in said
+    assert "; nobody waits; frees itself " in said
+    assert "Somebody holds it, for as long as the lease runs or is renewed. Held for: 1 h." in said
     assert "Hears of this within 50 s." in said
     assert held.token not in question.content.decode()
     assert is_untouched(held)
@@ -210,9 +212,9 @@ def test_a_holder_that_lives_again_keeps_its_lock_and_is_shown_anew(
     kept = is_untouched(held)
     done = confirm(admin_client, again)
 
-    assert f"{state} :" in text(question)
+    assert f"{state}: " in text(question)
     assert "These holders live again" in text(again)
-    assert "held : Somebody holds it" in text(again)
+    assert "held: last renewed " in text(again)
     assert kept
     assert messages(done)[0].startswith(RELEASED)
     assert not held.owned()
@@ -259,22 +261,65 @@ def test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state(
     assert [one.owned() for one in (dead, living, other)] == [False, True, True]
 
 
-def test_without_a_state_each_holder_has_a_line_with_its_own_state(admin_client: Client) -> None:
-    dead, living = (
-        any_lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
-        for user in ("ann", "bob")
-    )
-    age_sharer("price-list", dead.token, 60, is_killed=True)
+@pytest.fixture
+def dead_and_living() -> list[LockHandle]:
+    """One of these readers is gone."""
+    held = [
+        any_lock("price-list", shared=True, reentrant=False, timeout=600 + number, user=user).take(
+            0
+        )
+        for number, user in enumerate(("ann", "bob", "cyd"))
+    ]
+    age_sharer("price-list", held[0].token, 60, is_killed=True)
+    return held
 
+
+def test_each_holder_has_a_line_and_who_lives_is_not_chosen(
+    admin_client: Client, dead_and_living: list[LockHandle]
+) -> None:
     question = choose(admin_client, "release", *boxes("price-list"))
     done = confirm(admin_client, question)
 
-    assert "2 holders. Nothing is done" in text(question)
-    assert re.search(r"price-list , ann@\S+ holder gone Held", text(question))
-    assert re.search(r"price-list , bob@\S+ held Held", text(question))
-    assert not any(one.owned() for one in (dead, living))
-    assert len(entries_of(Lock)) == 2
-    assert messages(done)[0].startswith(RELEASED)
+    said = text(question)
+    assert "3 holders. Nothing is done" in said
+    assert re.search(r"price-list , ann@\S+ holder gone: no sign of life for 15 s", said)
+    assert re.search(r"price-list , bob@\S+ held: last renewed [^;]*; .* is not chosen", said)
+    assert ticked(question.content.decode()) == ["0"]
+    assert messages(done)[0].startswith(f"{RELEASED}price-list, ann@")
+    assert [held.owned() for held in dead_and_living] == [False, True, True]
+    assert len(entries_of(Lock)) == 1
+
+
+def test_who_lives_can_be_chosen(admin_client: Client, dead_and_living: list[LockHandle]) -> None:
+    question = choose(admin_client, "release", *boxes("price-list"))
+
+    confirm(admin_client, question, holder=["0", "2"])
+
+    assert [held.owned() for held in dead_and_living] == [False, True, False]
+
+
+def test_where_all_live_all_are_chosen(admin_client: Client) -> None:
+    held = [any_lock("report", shared=True, reentrant=False).take(0) for _ in range(3)]
+
+    confirm(admin_client, choose(admin_client, "release", *boxes("report")))
+
+    assert not any(one.owned() for one in held)
+
+
+@both
+def test_without_a_choice_it_is_asked_again(
+    admin_client: Client, page: str, dead_and_living: list[LockHandle]
+) -> None:
+    question = choose(admin_client, page, *boxes("price-list"))
+
+    again = confirm(admin_client, question, holder=["7", "x"])
+    chosen = ticked(again.content.decode())
+    done = confirm(admin_client, again, holder=["0"])
+
+    assert "Choose at least one holder." in text(again)
+    assert chosen == []
+    assert "ann@" in messages(done)[0]
+    assert all(is_untouched(held) for held in dead_and_living[1:])
 
 
 @both
