@@ -22,9 +22,9 @@ else:
     _signature = inspect.signature
 
 _ANYTHING = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-# What their decorators give sends the task. To ask it for an attribute could make Celery's app
-# ready too early.
-_TASKS = {"celery", "dramatiq", "huey"}
+# Of classes whose instances send a task. To ask one for an attribute could make Celery's app ready
+# too early.
+_TASKS = ("celery.", "dramatiq.", "huey.", "django.tasks.", "django_tasks.")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -37,25 +37,19 @@ def refuse_undecoratable(func: Any, decorator: str) -> None:
         )
     if isinstance(func, (staticmethod, classmethod)):
         raise TypeError(f"put {decorator} below @{type(func).__name__}")
-    if not callable(func):
-        raise TypeError(f"{decorator} decorates functions, not {func!r}")
-    if not _TASKS.isdisjoint(one.__module__.partition(".")[0] for one in type(func).__mro__):
+    if any(f"{kind.__module__}.".startswith(_TASKS) for kind in type(func).__mro__):
         raise TypeError(
             f"put {decorator} below the decorator that makes the task: what it gives for a task "
             "has no delay(); for Celery there is @locked_task in django_setnx_lock.contrib.celery"
         )
+    if not callable(func):
+        raise TypeError(f"{decorator} decorates functions, not {func!r}")
     is_async = inspect.isasyncgenfunction(func)
     if is_async or inspect.isgeneratorfunction(func):
         raise TypeError(
             f"{dotted_name(func)} is a generator: its lock would be let go before its body "
             f'runs; write "{"async " if is_async else ""}with lock(...):" inside it'
         )
-
-
-def is_django_task(func: Any) -> bool:
-    """Return whether ``func`` is what Django's ``@task`` makes of a function, or the backport's."""
-    kinds = {f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(func).__mro__}
-    return not kinds.isdisjoint(("django.Task", "django_tasks.Task"))
 
 
 def is_async(func: Any) -> bool:

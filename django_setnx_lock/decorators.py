@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -22,7 +22,6 @@ from .arguments import (
     from_request_on,
     http_request,
     is_async,
-    is_django_task,
     known_user,
     names_in,
     own_signature,
@@ -30,19 +29,12 @@ from .arguments import (
     signature_of,
     takes_any_name,
 )
-from .core.connections.pipe import ASYNCIO
-from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from .core.locks.scope import CancelScope
+from .core.errors import LockBusy, LockError, LockUnavailable
 from .key_template import KeyTemplate, NotCanonical
 from .locks import make_lock
 from .middleware import failed, noted
 from .options import lock_options
-from .transactions import (
-    check_all,
-    is_left_to_lock,
-    leave_to_lock,
-    left_databases,
-)
+from .transactions import check_all, is_left_to_lock, leave_to_lock, left_databases
 
 if TYPE_CHECKING:
     from django.http import HttpResponseBase
@@ -111,8 +103,7 @@ def locked(
 
     A call raises LockBusy, LockUnavailable and LockLost as ``with lock(...)`` does, and ValueError
     for a text that is not written as ``str()`` writes the value of its type. A coroutine function
-    waits in its event loop, and is cancelled when its lock is lost. A function of Django's
-    ``@task`` may be decorated above or below that.
+    waits in its event loop, and is cancelled when its lock is lost.
 
     Raises ValueError or TypeError at decoration as :func:`redis_lock`.
     """
@@ -143,10 +134,6 @@ class DecoratedLock:
 
     def decorate(self, func: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return ``func`` under the lock."""
-        if is_django_task(func):
-            # A task is not called, but its function is.
-            task: Any = func
-            return cast("Callable[_P, _R]", replace(task, func=self.decorate(task.func)))
         lock_of = self.lock_of(func)
 
         @wraps(func)
@@ -157,7 +144,7 @@ class DecoratedLock:
         @wraps(func)
         async def awrapper(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             async with await _in_thread_if_it_blocks(lock_of, args, kwargs):
-                return await _awaited(func, *args, **kwargs)
+                return await _acall(func, *args, **kwargs)
 
         made = cast("Callable[_P, _R]", awrapper) if is_async(func) else wrapper
         self.be_carried_by(made)
@@ -173,30 +160,29 @@ class DecoratedLock:
         self._refuse_misfit(func, signature)
         options = replace(self.options, label=self.options.label or f"{self._kind} {name}")
 
-        def key_of(template: KeyTemplate, args: Any, kwargs: Any, request: Any) -> str:
+        def arguments_of(args: Any, kwargs: Any) -> dict[str, Any]:
             try:
-                arguments = arguments_in(signature, args, kwargs)
+                return arguments_in(signature, args, kwargs)
             except TypeError:
                 # A decorator in between takes other arguments than what it wraps.
-                arguments = arguments_in(own_signature(func), args, kwargs)
-            if request is None:
-                return template.resolve(arguments)
-            return view_key(template, arguments, request)
+                return arguments_in(own_signature(func), args, kwargs)
 
         def lock_of(
             args: Any, kwargs: Any, request: Any = None, **about: Any
         ) -> RedisLock | MultiLock:
             keys: list[Any] = []
             for key in self.keys:
-                if isinstance(key, KeyTemplate):
-                    keys.append(key_of(key, args, kwargs, request))
-                    continue
-                made = key(*(from_request_on(func, args) if request else args), **kwargs)
+                made: Any
+                if not isinstance(key, KeyTemplate):
+                    made = key(*(from_request_on(func, args) if request else args), **kwargs)
+                elif request is None:
+                    made = key.resolve(arguments_of(args, kwargs))
+                else:
+                    made = view_key(key, arguments_of(args, kwargs), request)
                 keys += made if isinstance(made, (list, tuple)) else [made]
             if not keys or not all(isinstance(key, str) and key for key in keys):
                 raise TypeError(f"the keys of {name} are {keys!r}: give a str, or several")
-            own = replace(options, **about) if about else options
-            return make_lock(keys, own, user=known_user(request))
+            return make_lock(keys, replace(options, **about), user=known_user(request))
 
         return lock_of
 
@@ -206,11 +192,6 @@ class DecoratedLock:
         setattr(wrapper, f"_redis_lock_{id(self):x}", self)
 
     def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
-        if is_async(func) and not isinstance(self.options.using, (str, type(None))):
-            raise TypeError(
-                f"{dotted_name(func)} is async, and a lock on several masters has no asyncio: name "
-                "one cache alias with using, or make it a plain function"
-            )
         names = names_in(signature)
         for template in [] if takes_any_name(signature) else self.templates:
             for field in template.fields:
@@ -254,20 +235,18 @@ class ViewLock(DecoratedLock):
 
     def decorate(self, func: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return the view ``func`` under the lock."""
-        if is_django_task(func):
-            raise TypeError("redis_lock is for views: decorate a task with @locked")
         lock_of = self.lock_of(func)
         is_innermost = not is_left_to_lock(func)
 
         @wraps(func)
         def view(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             request = from_request_on(func, args)[0]
-            run = partial(_call, func, *args, **kwargs)
             databases = left_databases(http_request(request), view) if is_innermost else []
-            if not self._applies_to(request):
-                with _transactions_of(databases):
-                    return run()
-            return self._run(lock_of(args, kwargs, request), request, run, databases)
+            run = partial(_call, func, *args, **kwargs)
+            if self._applies_to(request):
+                return self._run(lock_of(args, kwargs, request), request, run, databases)
+            with _transactions_of(databases):
+                return run()
 
         @wraps(func)
         async def aview(*args: _P.args, **kwargs: _P.kwargs) -> Any:
@@ -275,11 +254,11 @@ class ViewLock(DecoratedLock):
             if left_databases(http_request(request), aview):
                 # As Django's handler does, which leaves them to the lock.
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
-            run = partial(_awaited, func, *args, **kwargs)
+            run = partial(_acall, func, *args, **kwargs)
             if not self._applies_to(request):
                 return await run()
-            one = await _in_thread_if_it_blocks(lock_of, args, kwargs, request)
-            return await self._arun(one, request, run)
+            lock = await _in_thread_if_it_blocks(lock_of, args, kwargs, request)
+            return await self._arun(lock, request, run)
 
         wrapper: Any = aview if is_async(func) else view
         self.be_carried_by(wrapper)
@@ -297,17 +276,14 @@ class ViewLock(DecoratedLock):
 
     def _run(
         self,
-        one: RedisLock | MultiLock,
+        lock: RedisLock | MultiLock,
         request: Any,
         view: Callable[[], Any],
         databases: Sequence[str],
     ) -> Any:
-        """Return the response of ``view()``, run under the lock, or the answer in its place.
-
-        Raises LockLost through the transactions of ``databases``.
-        """
+        """Return the response of ``view()``, run under the lock, or the answer in its place."""
         try:
-            held = one.take()
+            held = lock.take()
         except (LockBusy, LockUnavailable) as error:
             return self._answer(request, error)
         with ExitStack() as stack:
@@ -319,45 +295,35 @@ class ViewLock(DecoratedLock):
                 if databases or is_sent_later:
                     check_all(around)
             if is_sent_later:
-                _keep(response, held, stack)
+                _keep(held, response)
             return response
 
-    async def _arun(
-        self, one: RedisLock | MultiLock, request: Any, view: Callable[[], Awaitable[Any]]
-    ) -> Any:
+    async def _arun(self, lock: Any, request: Any, view: Callable[[], Awaitable[Any]]) -> Any:
         """Do as :meth:`_run` for an async view, which is cancelled when its lock is lost."""
+        response = None
         try:
-            held = await one.atake()
-        except (LockBusy, LockUnavailable) as error:
-            return await self._aanswer(request, error)
-        scope = CancelScope(held.grants)
-        with ExitStack() as stack:
-            stack.enter_context(_request_lock(request, held))
-            try:
-                response = await view()
+            async with AsyncExitStack() as stack:
+                try:
+                    held = await stack.enter_async_context(lock)
+                except (LockBusy, LockUnavailable) as error:
+                    return await self._aanswer(request, error)
+                stack.enter_context(_request_lock(request, held))
+                made = await view()
                 if self._until_rendered:
-                    response = await sync_to_async(self._rendered)(response)
-                is_sent_later = self._is_sent_later(response)
-                if is_sent_later:
+                    made = await sync_to_async(self._rendered)(made)
+                if self._is_sent_later(made):
                     await sync_to_async(check_all)([held])
-            except BaseException as error:
-                await held.finish(ASYNCIO, scope.leave(error))
-                raise
-            if is_sent_later:
-                scope.leave(None)
-                stack.push(partial(let_go, held))
-                _keep(response, held, stack)
-                return response
-        try:
-            await held.finish(ASYNCIO, scope.leave(None))
+                    _keep(held, made)
+                response = made
         except LockUnavailable as error:
+            if response is None:
+                raise
             logger.error("%s", error)
         return response
 
     def _rendered(self, response: Any) -> Any:
-        if self._until_rendered and callable(getattr(response, "render", None)):
-            return response.render()
-        return response
+        is_template = self._until_rendered and callable(getattr(response, "render", None))
+        return response.render() if is_template else response
 
     def _is_sent_later(self, response: Any) -> bool:
         return self._until_rendered and bool(getattr(response, "streaming", False))
@@ -368,10 +334,8 @@ class ViewLock(DecoratedLock):
         # REST framework's, which answers in the format of its own if its handler knows our errors.
         api_view = getattr(request, "parser_context", {}).get("view")
         if api_view is not None:
-            try:
+            with suppress(LockError):
                 return api_view.handle_exception(error)
-            except LockError:
-                pass
         return failed(request, error)
 
     async def _aanswer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
@@ -411,18 +375,19 @@ def _transactions_of(databases: Iterable[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _request_lock(request: Any, held: Handle) -> Iterator[list[Handle]]:
-    """Have ``held`` as ``request.lock`` for a block; give the handles of the locks around, too."""
+def _request_lock(request: Any, held: Handle) -> Iterator[Sequence[Handle]]:
+    """Have ``held`` as ``request.lock`` for a block; give the handles of all locks around, too."""
     http: Any = http_request(request)
-    around: list[Handle] = vars(http).setdefault(_HELD, [])
-    around.append(held)
+    before: Sequence[Handle] = vars(http).get(_HELD, ())
+    around = (*before, held)
+    setattr(http, _HELD, around)
     http.lock = held
     try:
         yield around
     finally:
-        around.remove(held)
-        if around:
-            http.lock = around[-1]
+        setattr(http, _HELD, before)
+        if before:
+            http.lock = before[-1]
         else:
             del http.lock
 
@@ -436,16 +401,15 @@ def let_go(held: Handle, kind: object, error: BaseException | None, traceback: o
         logger.error("%s", failure)
 
 
-def _keep(response: Any, held: Handle, stack: ExitStack) -> None:
-    """Have ``stack``, which lets ``held`` go, closed when ``response`` is."""
-    # It is sent by another thread, perhaps.
+def _keep(held: Handle, response: Any) -> None:
+    """Have ``held`` let go when ``response`` is closed, by another thread, perhaps."""
     held.handover()
-    close, rest = response.close, stack.pop_all()
+    close, release = response.close, held.detach()
 
     def end() -> None:
         try:
-            rest.close()
-        except LockLost as error:
+            release()
+        except LockError as error:
             logger.error("%s", error)
 
     def close_and_let_go() -> None:
@@ -478,7 +442,7 @@ def _call(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
     return result
 
 
-async def _awaited(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def _acall(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result = func(*args, **kwargs)
     # A view of REST framework may be marked async and answer at once.
     return await result if inspect.isawaitable(result) else result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from enum import Enum
@@ -24,12 +24,11 @@ _HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
 # How values are written elsewhere; alone, "{tag}" is one key for all too.
 _OTHER_SYNTAX = re.compile(r"\{\w*\}|%\(?\w")
 # quote() leaves these as they are and writes the rest with "%". No value has anything else.
-_IN_A_VALUE = re.compile(r"[A-Za-z0-9_.%-]")
-_VALUE = f"{_IN_A_VALUE.pattern}+"
+_VALUE = r"[A-Za-z0-9_.%-]+"
 _TYPE = re.compile(r":[^<>]*>")
-# The templates of this process without types. A text that a program makes anew for each key must
-# not fill its memory.
-_known: dict[str, None] = {}
+# What the keys of each template match; the templates of this process, without types. A text that a
+# program makes anew for each key must not fill its memory.
+_known: dict[str, re.Pattern[str]] = {}
 _MOST_KNOWN = 1000
 
 
@@ -41,24 +40,8 @@ class NotCanonical(ValueError):
     """A text is another spelling of a value, or spells none, where one value is to be one key."""
 
 
-def _int(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError("a bool is no int")
-    return int(value) if isinstance(value, str) else operator.index(value)
-
-
-def _uuid(value: Any) -> UUID:
-    if isinstance(value, str):
-        return UUID(value)
-    if not isinstance(value, UUID):
-        raise TypeError(f"{type(value).__name__} is no UUID")
-    return value
-
-
-# Reads a value, so that str() of the result is its only text. Raises ValueError or TypeError.
-Parser = Callable[[Any], Any]
 # The names of Django's path converters. Every text is a str of its own.
-TYPES: Mapping[str, Parser] = dict(zip(PLACEHOLDER_TYPES, (_int, str, _uuid), strict=True))
+TYPES: Mapping[str, Any] = dict(zip(PLACEHOLDER_TYPES, (int, str, UUID), strict=True))
 
 
 class LockKey(str):
@@ -116,13 +99,13 @@ class KeyTemplate:
                 f"the key template {self.text!r} is one key for every call: write values as <pk>"
             )
         for between in literals[1:-1]:
-            if not _IN_A_VALUE.sub("", between):
+            if not re.sub(_VALUE, "", between):
                 raise ValueError(
                     f"two values of the key template {self.text!r} could run into each other; "
                     'put a ":" between them'
                 )
         if self.untyped not in _known and len(_known) < _MOST_KNOWN:
-            _known[self.untyped] = None
+            _known[self.untyped] = re.compile(_VALUE.join(map(re.escape, literals)))
 
     def _refuse_malformed(self, written: str) -> None:
         field, colon, kind = written.partition(":")
@@ -177,7 +160,9 @@ class KeyTemplate:
 
         def filled(match: re.Match[str]) -> str:
             field, _, kind = match[1].partition(":")
-            return _encode(field, _look_up(field, values), TYPES.get(kind))
+            value = _of_kind(field, _plain(field, _look_up(field, values)), kind)
+            # quote() never escapes "~", which marks the shortened form of an over-long name.
+            return quote(str(value), safe="", errors="surrogatepass").replace("~", "%7E")
 
         return LockKey(_PLACEHOLDER.sub(filled, self.text), self.untyped)
 
@@ -191,20 +176,11 @@ def template_of(key: str) -> str:
     return key.template if isinstance(key, LockKey) else _match(key, len(_known))
 
 
-# Both are asked anew when a template is added.
+# Asked anew when a template is added.
 @lru_cache(maxsize=1024)
 def _match(key: str, count: int) -> str:
-    templates, pattern = _pattern(count)
-    match = pattern.fullmatch(key)
-    return templates[match.lastindex - 1] if match and match.lastindex else ""
-
-
-@lru_cache(maxsize=1)
-def _pattern(count: int) -> tuple[list[str], re.Pattern[str]]:
-    parts = {template: _PLACEHOLDER.split(template)[::2] for template in list(_known)}
-    templates = sorted(parts, key=lambda template: (-len("".join(parts[template])), template))
-    patterns = [_VALUE.join(map(re.escape, parts[template])) for template in templates]
-    return templates, re.compile("|".join(f"({pattern})" for pattern in patterns))
+    fitting = [template for template, pattern in list(_known.items()) if pattern.fullmatch(key)]
+    return min(fitting, key=lambda text: (-len(_PLACEHOLDER.sub("", text)), text), default="")
 
 
 def _look_up(field: str, values: Mapping[str, Any]) -> Any:
@@ -215,22 +191,6 @@ def _look_up(field: str, values: Mapping[str, Any]) -> Any:
         return operator.attrgetter(attributes)(values[root]) if dot else values[root]
     except AttributeError as error:
         raise MissingValue(f"<{field}>: {error}") from None
-
-
-def _encode(field: str, value: Any, parse: Parser | None) -> str:
-    value = _plain(field, value)
-    if parse is not None:
-        try:
-            parsed = parse(value)
-        except (TypeError, ValueError) as error:
-            kind = NotCanonical if isinstance(value, str) else TypeError
-            raise kind(f"<{field}> is {value!r:.80}: {error}") from None
-        if isinstance(value, str) and str(parsed) != value:
-            written = f"{str(parsed)!r:.80}"
-            raise NotCanonical(f"<{field}> is {value!r:.80}, and has to be written {written}")
-        value = parsed
-    # quote() never escapes "~", which marks the shortened form of an over-long name.
-    return quote(str(value), safe="", errors="surrogatepass").replace("~", "%7E")
 
 
 def _plain(field: str, value: Any) -> Any:
@@ -249,4 +209,22 @@ def _plain(field: str, value: Any) -> Any:
             f"<{field}> is a {naive}{type(value).__name__}, which does not make one clear key: "
             "name a str, int, UUID, date or aware datetime"
         )
+    return value
+
+
+def _of_kind(field: str, value: Any, kind: str) -> Any:
+    """Return ``value`` if it is of the type called ``kind``, or the one text of such a value."""
+    if kind in ("", "str"):
+        return value
+    if not isinstance(value, str):
+        if not isinstance(value, TYPES[kind]) or isinstance(value, bool):
+            raise TypeError(f"<{field}> is {value!r:.80}, which is no {kind}")
+        return value
+    try:
+        parsed = TYPES[kind](value)
+    except ValueError as error:
+        raise NotCanonical(f"<{field}> is {value!r:.80}: {error}") from None
+    if str(parsed) != value:
+        written = f"{str(parsed)!r:.80}"
+        raise NotCanonical(f"<{field}> is {value!r:.80}, and has to be written {written}")
     return value

@@ -124,8 +124,8 @@ DOORS = [
     Mutant(
         "another spelling of an int makes no key",
         "key_template.py",
-        "        if isinstance(value, str) and str(parsed) != value:\n",
-        "        if False:\n",
+        "    if str(parsed) != value:\n",
+        "    if False:\n",
         "tests/test_key_template.py::test_another_spelling_of_an_int_is_refused_with_its_own",
     ),
     Mutant(
@@ -220,8 +220,8 @@ DOORS = [
     Mutant(
         "a response that streams keeps the lock that it is to keep",
         "decorators.py",
-        "    close, rest = response.close, stack.pop_all()\n",
-        "    close, rest = response.close, ExitStack()\n",
+        "    close, release = response.close, held.detach()\n",
+        "    close, release = response.close, held.check\n",
         "tests/views/test_mixin.py::"
         "test_a_response_is_rendered_or_sent_under_the_lock_where_that_is_asked_for",
     ),

@@ -328,7 +328,7 @@ MISFITS: list[tuple[Any, dict[str, Any], Any, str]] = [
     ("all", {"on_busy": aanswer}, by_order, r"on_busy must not be async, as .*by_order is not"),
     *(
         ("o:<pk>", {}, task_of(module), "put redis_lock below the decorator that makes the task")
-        for module in ("celery.app.task", "dramatiq.actor", "huey.api")
+        for module in ("celery.app.task", "dramatiq.actor", "huey.api", "django.tasks.base")
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,15 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, inspector, lock, redis_lock
+from django_setnx_lock import (
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    inspector,
+    lock,
+    locked,
+    redis_lock,
+)
 from django_setnx_lock.core import RedisLock, Redlock
 from tests.processes import eventually
 from tests.servers import FakeServer
@@ -167,12 +176,13 @@ def test_a_view_is_locked_on_all_of_them(rf: RequestFactory) -> None:
         assert view(rf.post("/")).status_code == 409
 
 
-def test_an_async_function_is_refused_where_it_is_decorated() -> None:
-    with pytest.raises(TypeError, match="has no asyncio"):
+@pytest.mark.usefixtures("fake_connections")
+def test_an_async_function_is_locked_on_all_of_them() -> None:
+    @locked("a", using=FIVE)
+    async def work() -> list[int]:
+        return left()
 
-        @redis_lock("a", using=FIVE)
-        async def work() -> None:
-            pass
+    assert asyncio.run(work()) == [1, 1, 1, 1, 1]
 
 
 def test_with_lock_takes_aliases_with_commas() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import django
@@ -20,9 +20,6 @@ from django.test import override_settings
 NOW = "django.tasks.backends.immediate.ImmediateBackend"
 LATER = "django.tasks.backends.dummy.DummyBackend"
 
-# By its types it takes functions only.
-LOCKED: Callable[..., Callable[[Any], Any]] = locked
-
 
 def is_held(key: str) -> bool:
     return lock(key).locked()
@@ -34,14 +31,8 @@ def below(pk: int) -> bool:
     return is_held(f"order:{pk}")
 
 
-@LOCKED("order:<pk>", blocking_timeout=0)
-@task(priority=7)
-def above(pk: int) -> bool:
-    return is_held(f"order:{pk}")
-
-
-@LOCKED("order:<pk>", blocking_timeout=0)
-@task(takes_context=True)
+@task(takes_context=True, priority=7)
+@locked("order:<pk>", blocking_timeout=0)
 def with_context(context: Any, pk: int) -> list[bool | int]:
     return [is_held(f"order:{pk}"), context.attempt]
 
@@ -64,18 +55,16 @@ def immediate() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("one", [below, above])
-def test_the_function_of_a_task_runs_under_its_lock(one: Any) -> None:
-    result = one.enqueue(7)
+def test_the_function_of_a_task_runs_under_its_lock() -> None:
+    result = below.enqueue(7)
 
     assert result.return_value is True
     assert not is_held("order:7")
 
 
-@pytest.mark.parametrize("one", [below, above])
-def test_a_task_whose_lock_is_busy_fails(one: Any) -> None:
+def test_a_task_whose_lock_is_busy_fails() -> None:
     with lock("order:7"):
-        result = one.enqueue(7)
+        result = below.enqueue(7)
 
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class_path.endswith("LockBusy")
@@ -101,21 +90,22 @@ def test_a_task_that_is_async_runs_under_its_lock(fake_connections: None) -> Non
 
 
 def test_a_task_stays_what_it_was() -> None:
-    assert (above.priority, above.name) == (7, "above")
-    assert above.module_path == f"{__name__}.above"
-    assert above.call(7) is True
+    assert (with_context.priority, with_context.name) == (7, "with_context")
+    assert with_context.module_path == f"{__name__}.with_context"
 
 
 def test_a_task_that_is_sent_is_not_locked_yet() -> None:
     with override_settings(TASKS={"default": {"BACKEND": LATER}}):
-        above.enqueue(7)
+        below.enqueue(7)
         backend: Any = task_backends["default"]
         (sent,) = backend.results
 
-    assert sent.task == above
+    assert sent.task == below
     assert not is_held("order:7")
 
 
-def test_a_name_that_the_function_does_not_take_is_refused() -> None:
-    with pytest.raises(ValueError, match="names <order>"):
-        LOCKED("order:<order>")(below)
+def test_a_lock_above_the_decorator_of_the_task_is_refused() -> None:
+    above: Any = locked("order:<pk>")
+
+    with pytest.raises(TypeError, match="put locked below the decorator that makes the task"):
+        above(below)

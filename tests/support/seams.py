@@ -87,9 +87,9 @@ def known_templates() -> list[str]:
 def know_templates(templates: list[str]) -> None:
     """Have keys be matched with these templates alone."""
     key_template._known.clear()
-    key_template._known.update(dict.fromkeys(templates))
+    for template in templates:
+        key_template.KeyTemplate(template)
     key_template._match.cache_clear()
-    key_template._pattern.cache_clear()
 
 
 def any_lock(key: str, *, user: str = "", **options: Any) -> RedisLock:
