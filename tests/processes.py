@@ -114,6 +114,44 @@ def eventually(condition: Callable[[], T], seconds: float = 20) -> T:
     return answer
 
 
+class Stopwatch:
+    """Seconds since it was made, less those for which the machine let nobody of this process run.
+
+    Those are seen at a thread beside, which only sleeps, and then wakes later than it should. What
+    keeps the whole process waiting, as code that never gives way, is not to be measured with it.
+    """
+
+    STEP = 0.005
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        # How long it was away so far, and when it wakes next.
+        self._state = 0.0, self._began + self.STEP
+        self._took: float | None = None
+        threading.Thread(target=self._sleep, daemon=True).start()
+
+    def _sleep(self) -> None:
+        while self._took is None:
+            away, due = self._state
+            time.sleep(max(due - time.monotonic(), 0))
+            now = time.monotonic()
+            self._state = away + max(now - due, 0), now + self.STEP
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes so far; from the end of its block on, how long it took."""
+        away, due = self._state
+        now = time.monotonic()
+        took = now - self._began - away - max(now - due, 0)
+        return took if self._took is None else self._took
+
+    def __enter__(self) -> Stopwatch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._took = self.seconds
+
+
 def may_be_late(quiet: float) -> pytest.MarkDecorator:
     """Give a test the seconds that something may come ``late``.
 

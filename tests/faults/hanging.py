@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_setnx_lock import LockError
+from tests.processes import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -40,14 +41,16 @@ class Timed:
             self.raised = error
         self.seconds = time.monotonic() - began
 
-    def is_back(self, give_up_at: float) -> bool:
-        """Whether it has come back by ``give_up_at`` of ``time.monotonic()``."""
-        self._thread.join(max(give_up_at - time.monotonic(), 0))
+    def is_back_by(self, watch: Stopwatch, seconds: float) -> bool:
+        """Whether it has come back when ``watch`` shows ``seconds``."""
+        while self._thread.is_alive() and watch.seconds < seconds:
+            self._thread.join(0.01)
         return not self._thread.is_alive()
 
     def is_back_within(self, seconds: float) -> bool:
-        """As :meth:`is_back`, ``seconds`` from now on."""
-        return self.is_back(time.monotonic() + seconds)
+        """Whether it has come back ``seconds`` from now."""
+        with Stopwatch() as watch:
+            return self.is_back_by(watch, seconds)
 
     @property
     def cause(self) -> str:
@@ -68,13 +71,13 @@ def outlasting(
     calls: Mapping[str, Callable[[], object]], limits: Mapping[str, float], more: float
 ) -> tuple[dict[str, Timed], list[str]]:
     """Run ``calls`` at the same time; give each, and those that outlast their limit by ``more``."""
-    began = time.monotonic()
-    timed = {name: Timed(call) for name, call in calls.items()}
-    late = []
-    for name in sorted(timed, key=lambda name: limits[name]):
-        one = timed[name]
-        if not one.is_back(began + limits[name] + more):
-            late.append(f"{name} was not back after {limits[name] + more:.2f} s")
+    with Stopwatch() as watch:
+        timed = {name: Timed(call) for name, call in calls.items()}
+        late = [
+            f"{name} was not back after {limits[name] + more:.2f} s"
+            for name in sorted(timed, key=lambda name: limits[name])
+            if not timed[name].is_back_by(watch, limits[name] + more)
+        ]
     return timed, late
 
 
