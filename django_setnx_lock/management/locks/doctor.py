@@ -64,14 +64,12 @@ _NOT_THERE = ("unknown command", "unsupported command")
 class Server:
     """One server where locks of the cache alias ``using`` are, and what it tells of itself.
 
-    ``is_master``: whether it is one of several of a Redlock. ``is_node``: whether it is one of a
-    cluster. ``refused``: the commands that the user of the cache may not send.
+    ``refused``: the commands that the user of the cache may not send.
     """
 
-    def __init__(self, using: str, session: Session, *, is_master: bool, is_node: bool) -> None:
-        self.using, self.is_master, self.is_node = using, is_master, is_node
-        self.refused: dict[str, None] = {}
-        self.where, self._session = session.where, session
+    def __init__(self, using: str, session: Session) -> None:
+        self.using, self.where, self._session = using, session.where, session
+        self.refused: list[str] = []
         said = (self._ask("INFO") or b"").decode(errors="replace")
         self.info = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
 
@@ -82,7 +80,7 @@ class Server:
         except LockUnavailable as error:
             if error.cause in _ABSENT:
                 raise
-            self.refused[words[0]] = None
+            self.refused.append(words[0])
             return None
 
     @property
@@ -116,7 +114,7 @@ class Server:
         return sum(",state=online," in value for value in told)
 
 
-def servers_of(using: str, *, is_master: bool = False) -> list[Server]:
+def servers_of(using: str) -> list[Server]:
     """Return the server behind the cache ``using``; each primary if it is a cluster.
 
     Raises LockUnavailable where nobody can connect or log in, and ImproperlyConfigured for a cache
@@ -129,9 +127,8 @@ def servers_of(using: str, *, is_master: bool = False) -> list[Server]:
         # Whoever may not ask that has logged in.
         if error.cause != "denied" or isinstance(error.__cause__, AuthenticationError):
             raise
-    is_node = isinstance(session, ClusterSession)
     sessions = session.nodes() if isinstance(session, ClusterSession) else [session]
-    return [Server(using, one, is_master=is_master, is_node=is_node) for one in sessions]
+    return [Server(using, one) for one in sessions]
 
 
 def examine(aliases: Sequence[str]) -> tuple[dict[str, str], list[tuple[str, CheckMessage]]]:
@@ -142,17 +139,13 @@ def examine(aliases: Sequence[str]) -> tuple[dict[str, str], list[tuple[str, Che
     """
     examined: dict[str, str] = {}
     found: list[tuple[str, CheckMessage]] = []
-    run_ids: dict[str, str] = {}
+    masters: dict[str, str] | None = {} if len(aliases) >= FEWEST else None
     for alias in aliases:
         try:
-            servers = servers_of(alias, is_master=len(aliases) >= FEWEST)
+            servers = servers_of(alias)
             # One lock is enough, also on a cluster.
-            own = [*of_cache(alias), *check_taking(servers[0]), *_of_each(servers)]
-            run_id = servers[0].info.get("run_id", alias)
-            if len(aliases) >= FEWEST and (other := run_ids.setdefault(run_id, alias)) != alias:
-                own.append(_one_server(other, alias))
-            about = [*(server.about for server in servers), _seen(servers)]
-            examined[alias] = "; ".join(about)
+            own = [*of_cache(alias), *check_taking(servers[0], masters), *_of_each(servers)]
+            examined[alias] = "; ".join([*(server.about for server in servers), _seen(servers)])
         except LockUnavailable as error:
             examined[alias], own = "not examined", [_unreachable(alias, error)]
         found += [(alias, one) for one in own if not one.is_silenced()]
@@ -178,11 +171,11 @@ def _seen(servers: Sequence[Server]) -> str:
     with suppress(LockUnavailable):
         page = inspector(using).find(first=0, within=_LOOKS_FOR)
         said.append(f"locks: {page.total:,}")
-    if not any("SCAN" in server.refused for server in servers):
-        prefix = process_key(index_for(get_config()["KEY_PREFIX"]), "")
-        lives = sum(name.startswith(prefix) for server in servers for name in server.names)
-        said.append(f"living processes: {lives:,}")
-    return ", ".join(said)
+    prefix = process_key(index_for(get_config()["KEY_PREFIX"]), "")
+    lives = sum(name.startswith(prefix) for server in servers for name in server.names)
+    if refused := {name for server in servers for name in server.refused}:
+        return ", ".join([*said, f"not examined, as Redis refuses {' and '.join(sorted(refused))}"])
+    return ", ".join([*said, f"living processes: {lives:,}"])
 
 
 def _unreachable(using: str, error: LockUnavailable) -> CheckMessage:
@@ -222,13 +215,25 @@ _REFUSALS = {
 }
 
 
-def check_taking(server: Server) -> Iterator[CheckMessage]:
-    """D002, D003, D004, D009: a lock can be had, which takes scripts, rights and replicas."""
+def check_taking(server: Server, masters: dict[str, str] | None) -> Iterator[CheckMessage]:
+    """D002, D003, D004, D009, D016: a lock can be had, which takes scripts, rights and replicas.
+
+    ``masters``: of a Redlock, the cache alias of each server by what that calls its run.
+    """
+    run_id, using = server.info.get("run_id", server.using), server.using
+    if masters is not None and (other := masters.setdefault(run_id, using)) != using:
+        yield message(
+            "D016",
+            f"The caches {other!r} and {using!r} lead to one server, which counts twice for a "
+            "Redlock: with it a majority is lost at once.",
+            "Give each master of a Redlock a server of its own.",
+            kind=checks.Error,
+        )
     # One that takes writes grants locks, too, and its primary does not hear of them.
     number, said = "D003", ""
     if server.info.get("role") != "slave":
         try:
-            _try(server)
+            _try(using, {} if masters is None else {"replicas": 0})
         except LockError as error:
             cause = getattr(error, "cause", "")
             if cause in _ABSENT:
@@ -247,18 +252,18 @@ def check_taking(server: Server) -> Iterator[CheckMessage]:
     yield message(number, text, hint, kind=checks.Error)
 
 
-def _try(server: Server) -> None:
-    """Do there what locks do. Raises LockError where something is refused."""
-    key, look = f"doctor:{uuid4()}", inspector(server.using)
+def _try(using: str, more: dict[str, Any]) -> None:
+    """Do in that cache what locks do. Raises LockError where something is refused."""
+    key, look = f"doctor:{uuid4()}", inspector(using)
     options: dict[str, Any] = {
-        "using": server.using,
+        "using": using,
         "timeout": _LEASE,
         "blocking_timeout": 0,
         "reentrant": False,
         "renew": False,
         "label": "locks doctor",
     }
-    trial = lock(key, **options, replicas=0 if server.is_master else None)
+    trial = lock(key, **options, **more)
     polls = trial.target.scripts.polls
     # The right to send a script shows where the server knows none of ours.
     used = Command.of("EVAL", "return 1" if polls else _USED, "1", trial.name, keys=(trial.name,))
@@ -317,7 +322,8 @@ def check_persistence(server: Server) -> Iterator[CheckMessage]:
 def check_old_primary(server: Server) -> Iterator[CheckMessage]:
     """D017: a primary that no replica follows any more grants nothing."""
     # It tells how many are good where it needs some.
-    if server.replicas and not server.is_node and "min_slaves_good_slaves" not in server.info:
+    is_node = server.info.get("cluster_enabled") == "1"
+    if server.replicas and not is_node and "min_slaves_good_slaves" not in server.info:
         yield message(
             "D017",
             f"Replicas are online ({server.replicas}), and min-replicas-to-write is 0: when one "
@@ -343,36 +349,12 @@ def check_keys(server: Server) -> Iterator[CheckMessage]:
         )
 
 
-def _one_server(other: str, using: str) -> CheckMessage:
-    """D016: each master of a Redlock is a server of its own."""
-    return message(
-        "D016",
-        f"The caches {other!r} and {using!r} lead to one server, which counts twice for a "
-        "Redlock: with it a majority is lost at once.",
-        "Give each master of a Redlock a server of its own.",
-        kind=checks.Error,
-    )
-
-
-def check_rights(server: Server) -> Iterator[CheckMessage]:
-    """D005: the doctor may look at everything."""
-    if server.refused:
-        yield message(
-            "D005",
-            f"Redis refuses {', '.join(server.refused)}, so not everything was examined.",
-            "Have the doctor look at it by an alias whose user has +info +scan besides, given "
-            "with --using.",
-        )
-
-
 #: What the doctor looks for at each server, in this order.
 CHECKS: Sequence[Callable[[Server], Iterator[CheckMessage]]] = (
     check_eviction,
     check_persistence,
     check_old_primary,
     check_keys,
-    # Last: the others ask the server, too.
-    check_rights,
 )
 
 
@@ -390,7 +372,7 @@ def doctor(options: dict[str, Any], out: OutputWrapper) -> None:
         for alias, one in sorted(found, key=lambda pair: -pair[1].level)
     ]
     if options["json"]:
-        write(out, json.dumps({"examined": examined, "findings": findings}, indent=2))
+        write(out, json.dumps({"examined": examined, "findings": findings}))
     else:
         write(out, "\n".join(map(printable, _lines(examined, findings))))
     if any(one["id"] == "D001" for one in findings):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -119,14 +121,18 @@ def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
     found.sort(key=lambda one: (one.info.key, one.using))
     if options["sort"] == "worst":
         found.sort(key=lambda one: urgency(one.info))
-    head = ("KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING")
-    lines = [*_listed(head, [(one.using, _row(one)) for one in found]), ""]
-    lines.append(f"{len(found)} lock{'s' * (len(found) != 1)}")
-    _put(options, out, _document(found), troubles, lines if found else ["No locks."])
+    _put(options, out, partial(_document, found), troubles, _table(found))
 
 
 def _states(info: LockInfo) -> list[str]:
     return sorted(state.slug for state in info.states)
+
+
+def _table(found: Sequence[Found]) -> Iterator[str]:
+    head = ("KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING")
+    yield from _listed(head, [(one.using, _row(one)) for one in found], "No locks.")
+    if found:
+        yield from ("", f"{len(found)} lock{'s' * (len(found) != 1)}")
 
 
 def _row(one: Found) -> list[str]:
@@ -137,8 +143,15 @@ def _row(one: Found) -> list[str]:
     return [one.info.key, state, said.holder, *times, "-" if fence is None else str(fence), *count]
 
 
-def _listed(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return ``rows`` below ``head``, each with its cache alias if there are several."""
+def _listed(
+    head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], otherwise: str
+) -> list[str]:
+    """Return ``rows`` below ``head``, each with its cache alias if there are several.
+
+    ``otherwise``: what to say where there are none.
+    """
+    if not rows:
+        return [otherwise]
     is_named = len({alias for alias, _ in rows}) > 1
     return table([["CACHE", *head], *([alias, *row] for alias, row in rows)], 0 if is_named else 1)
 
@@ -146,23 +159,23 @@ def _listed(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> l
 def _put(
     options: dict[str, Any],
     out: OutputWrapper,
-    document: dict[str, Any],
+    document: Callable[[], dict[str, Any]],
     troubles: Sequence[str],
-    lines: Sequence[str],
+    lines: Iterable[str],
 ) -> None:
     """Write the ``document`` or the ``lines``. Raises CommandError if there are ``troubles``."""
     if options["json"]:
-        write(out, json.dumps({**document, "troubles": troubles}, indent=2))
-    elif len(lines) > 1 or not troubles:
-        write(out, "\n".join(lines))
+        write(out, json.dumps({**document(), "troubles": troubles}))
+    elif len(text := list(lines)) > 1 or not troubles:
+        write(out, "\n".join(text))
     raise_if_away(troubles)
 
 
 def show(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write one lock in full. Raises CommandError when nobody holds it, or a Redis is away."""
     found, troubles = one_lock(options)
-    lines = [line for one in found for line in ("", *_in_full(one))]
-    _put(options, out, _document(found), troubles, lines[1:])
+    lines = (line for one in found for line in ("", *_in_full(one)))
+    _put(options, out, partial(_document, found), troubles, islice(lines, 1, None))
     if all(one.info.state is State.FREE for one in found):
         raise CommandError(f"nobody holds {options['key']!r}", returncode=NOT_HELD)
 
@@ -235,8 +248,9 @@ def history(options: dict[str, Any], out: OutputWrapper) -> None:
     found, troubles = ask_each(options, lambda alias: last(alias, name=name))
     found.sort(key=lambda one: one[1].at, reverse=True)
     del found[options["limit"] :]
-    document = [{"using": alias, **asdict(one), "end": one.end.slug} for alias, one in found]
+    entries = [{"using": alias, **asdict(one), "end": one.end.slug} for alias, one in found]
     columns = attrgetter("ended", "key", "end", "holder", "held_for", "waited")
     rows = [(alias, columns(EndPresenter(entry))) for alias, entry in found]
-    lines = _listed(("ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED"), rows)
-    _put(options, out, {"entries": document}, troubles, lines if rows else ["No entries."])
+    head = ("ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED")
+    lines = _listed(head, rows, "No entries.")
+    _put(options, out, lambda: {"entries": entries}, troubles, lines)
