@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -29,7 +28,7 @@ from .arguments import (
     signature_of,
     takes_any_name,
 )
-from .core.errors import LockBusy, LockError, LockUnavailable
+from .core.errors import LockBusy, LockUnavailable
 from .key_template import KeyTemplate, NotCanonical
 from .locks import make_lock
 from .middleware import failed, noted
@@ -204,11 +203,7 @@ class DecoratedLock:
 
 
 class ViewLock(DecoratedLock):
-    """What ``@redis_lock`` was given.
-
-    ``until_rendered``: whether the lock is held until a template response is rendered, and a
-    response that streams is closed (False).
-    """
+    """What ``@redis_lock`` was given."""
 
     decorator = "redis_lock"
     _kind = "view"
@@ -220,7 +215,6 @@ class ViewLock(DecoratedLock):
         *,
         methods: Iterable[str] | None = None,
         on_busy: OnBusy | None = None,
-        until_rendered: bool = False,
         **options: Unpack[DoorOptions],
     ) -> None:
         if on_busy is not None and not callable(on_busy):
@@ -231,7 +225,6 @@ class ViewLock(DecoratedLock):
         super().__init__(keys, **options)
         self.methods = None if methods is None else {method.upper() for method in methods}
         self._on_busy = on_busy
-        self._until_rendered = until_rendered
 
     def decorate(self, func: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return the view ``func`` under the lock."""
@@ -243,10 +236,11 @@ class ViewLock(DecoratedLock):
             request = from_request_on(func, args)[0]
             databases = left_databases(http_request(request), view) if is_innermost else []
             run = partial(_call, func, *args, **kwargs)
-            if self._applies_to(request):
+            if self.applies_to(request):
                 return self._run(lock_of(args, kwargs, request), request, run, databases)
-            with _transactions_of(databases):
-                return run()
+            for alias in databases:
+                run = atomic(using=alias)(run)
+            return run()
 
         @wraps(func)
         async def aview(*args: _P.args, **kwargs: _P.kwargs) -> Any:
@@ -255,7 +249,7 @@ class ViewLock(DecoratedLock):
                 # As Django's handler does, which leaves them to the lock.
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             run = partial(_acall, func, *args, **kwargs)
-            if not self._applies_to(request):
+            if not self.applies_to(request):
                 return await run()
             lock = await _in_thread_if_it_blocks(lock_of, args, kwargs, request)
             return await self._arun(lock, request, run)
@@ -271,7 +265,8 @@ class ViewLock(DecoratedLock):
         if iscoroutinefunction(self._on_busy) and not (is_async(func) or takes_any_name(signature)):
             raise TypeError(f"on_busy must not be async, as {dotted_name(func)} is not")
 
-    def _applies_to(self, request: Any) -> bool:
+    def applies_to(self, request: Any) -> bool:
+        """Return whether ``request`` runs under the lock, by its method."""
         return self.methods is None or request.method in self.methods
 
     def _run(
@@ -289,13 +284,11 @@ class ViewLock(DecoratedLock):
         with ExitStack() as stack:
             stack.push(partial(let_go, held))
             around = stack.enter_context(_request_lock(request, held))
-            with _transactions_of(databases):
-                response = self._rendered(view())
-                is_sent_later = self._is_sent_later(response)
-                if databases or is_sent_later:
-                    check_all(around)
-            if is_sent_later:
-                _keep(held, response)
+            for alias in databases:
+                stack.enter_context(atomic(using=alias))
+            response = view()
+            if databases:
+                check_all(around)
             return response
 
     async def _arun(self, lock: Any, request: Any, view: Callable[[], Awaitable[Any]]) -> Any:
@@ -308,34 +301,19 @@ class ViewLock(DecoratedLock):
                 except (LockBusy, LockUnavailable) as error:
                     return await self._aanswer(request, error)
                 stack.enter_context(_request_lock(request, held))
-                made = await view()
-                if self._until_rendered:
-                    made = await sync_to_async(self._rendered)(made)
-                if self._is_sent_later(made):
-                    await sync_to_async(check_all)([held])
-                    _keep(held, made)
-                response = made
+                response = await view()
         except LockUnavailable as error:
             if response is None:
                 raise
             logger.error("%s", error)
         return response
 
-    def _rendered(self, response: Any) -> Any:
-        is_template = self._until_rendered and callable(getattr(response, "render", None))
-        return response.render() if is_template else response
-
-    def _is_sent_later(self, response: Any) -> bool:
-        return self._until_rendered and bool(getattr(response, "streaming", False))
-
     def _answer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
         if isinstance(error, LockBusy) and self._on_busy is not None:
             return noted(error, self._on_busy(request, error))
-        # REST framework's, which answers in the format of its own if its handler knows our errors.
-        api_view = getattr(request, "parser_context", {}).get("view")
-        if api_view is not None:
-            with suppress(LockError):
-                return api_view.handle_exception(error)
+        if http_request(request) is not request:
+            # REST framework's exception handler answers in the format that was asked for.
+            raise error
         return failed(request, error)
 
     async def _aanswer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
@@ -367,14 +345,6 @@ def view_key(template: KeyTemplate, arguments: Mapping[str, Any], request: Any) 
 
 
 @contextmanager
-def _transactions_of(databases: Iterable[str]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for alias in databases:
-            stack.enter_context(atomic(using=alias))
-        yield
-
-
-@contextmanager
 def _request_lock(request: Any, held: Handle) -> Iterator[Sequence[Handle]]:
     """Have ``held`` as ``request.lock`` for a block; give the handles of all locks around, too."""
     http: Any = http_request(request)
@@ -399,28 +369,6 @@ def let_go(held: Handle, kind: object, error: BaseException | None, traceback: o
     except LockUnavailable as failure:
         # The work was done in time; the lease ends by itself.
         logger.error("%s", failure)
-
-
-def _keep(held: Handle, response: Any) -> None:
-    """Have ``held`` let go when ``response`` is closed, by another thread, perhaps."""
-    held.handover()
-    close, release = response.close, held.detach()
-
-    def end() -> None:
-        try:
-            release()
-        except LockError as error:
-            logger.error("%s", error)
-
-    def close_and_let_go() -> None:
-        try:
-            close()
-        finally:
-            # Django closes it in a thread, but its test client in the event loop.
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(end)
-
-    response.close = close_and_let_go
 
 
 async def _in_thread_if_it_blocks(get: Callable[..., _R], *args: Any) -> _R:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -15,11 +19,11 @@ from django.templatetags.static import static
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
-from .arguments import http_request
+from .arguments import http_request, is_async
 from .core.errors import LockBusy, LockError, LockLost
 from .decorators import ViewLock, view_key
 from .key_template import KeyTemplate
-from .transactions import leave_to_lock
+from .transactions import check_all, leave_to_lock
 
 if TYPE_CHECKING:
     from django.http import HttpResponseBase
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     _View = View
 else:
     _View = object
+
+logger = logging.getLogger("django_setnx_lock.views")
 
 _HTML = "text/html"
 _JSON = "application/json"
@@ -158,10 +164,53 @@ class LockedViewMixin(_View):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Run the method of the request under the lock."""
-        lock = ViewLock(
-            [lambda *args, **kwargs: self.get_lock_key()],
-            methods=self.lock_methods,
-            until_rendered=self.lock_until_rendered,
-            **self.lock_options,
-        )
-        return lock.decorate(super().dispatch)(request, *args, **kwargs)
+        keys = [lambda *args, **kwargs: self.get_lock_key()]
+        lock = ViewLock(keys, methods=self.lock_methods, **self.lock_options)
+        view = super().dispatch
+        if self.lock_until_rendered and lock.applies_to(request):
+            view = _with_whole_response(view)
+        return lock.decorate(view)(request, *args, **kwargs)
+
+
+def _with_whole_response(view: Any) -> Any:
+    """Return ``view`` with its response rendered by it, or sent under the lock of the request."""
+
+    def whole(request: Any, response: Any) -> Any:
+        if callable(getattr(response, "render", None)):
+            return response.render()
+        if response.streaming:
+            check_all([request.lock])
+            _hold_until_closed(request.lock, response)
+        return response
+
+    @wraps(view)
+    def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
+        return whole(request, view(request, *args, **kwargs))
+
+    @wraps(view)
+    async def awrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
+        return await sync_to_async(whole)(request, await view(request, *args, **kwargs))
+
+    return awrapper if is_async(view) else wrapper
+
+
+def _hold_until_closed(held: LockHandle, response: Any) -> None:
+    """Have ``held`` let go when ``response`` is closed, by another thread, perhaps."""
+    held.handover()
+    close, release = response.close, held.detach()
+
+    def end() -> None:
+        try:
+            release()
+        except LockError as error:
+            logger.error("%s", error)
+
+    def close_and_let_go() -> None:
+        try:
+            close()
+        finally:
+            # Django closes it in a thread, but its test client in the event loop.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(end)
+
+    response.close = close_and_let_go

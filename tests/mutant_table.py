@@ -168,8 +168,8 @@ DOORS = [
     Mutant(
         "a view that loses its lock is rolled back before it answers",
         "decorators.py",
-        "                    check_all(around)\n",
-        "                    pass\n",
+        "                check_all(around)\n",
+        "                pass\n",
         "tests/test_atomic_requests.py::"
         "test_a_request_whose_lock_was_lost_is_rolled_back_and_answered",
     ),
@@ -219,7 +219,7 @@ DOORS = [
     ),
     Mutant(
         "a response that streams keeps the lock that it is to keep",
-        "decorators.py",
+        "views.py",
         "    close, release = response.close, held.detach()\n",
         "    close, release = response.close, held.check\n",
         "tests/views/test_mixin.py::"
