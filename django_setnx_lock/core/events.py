@@ -23,6 +23,8 @@ class Event:
 
         What is no Exception, such as SystemExit, is raised when all were called.
         """
+        if not self.listeners:
+            return
         with ExitStack() as rest:
             for listener in reversed(self.listeners):
                 rest.callback(self._tell, listener, about)

@@ -142,7 +142,8 @@ class Attempt:
             if clock.now() < grant.end:
                 if len(value) > 2:
                     grant.is_listed = True
-                    await look(io, self.session, target, value[3])
+                    if value[3] is not None:
+                        await look(io, self.session, target, value[3])
                 return grant
             await self._cancel(io, in_doubt=self.was_retried)
             self._begin_anew(io)
@@ -287,10 +288,11 @@ class Attempt:
 
     def _end_wait(self, error: BaseException | None) -> None:
         """Have listeners know how it ended."""
-        key, waited = self.target.key, clock.now() - self._began
-        if self._waits is not None:
+        key, now = self.target.key, clock.now()
+        waited = now - self._began
+        if self._waits is not None and events.WAITED.listeners:
             since, holder = self._waits
-            events.WAITED.tell(key=key, holder=holder, waited=clock.now() - since, error=error)
+            events.WAITED.tell(key=key, holder=holder, waited=now - since, error=error)
         if waited >= events.LONG_WAIT:
             for grant in self._grants:
                 grant.waited = waited

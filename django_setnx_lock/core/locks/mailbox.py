@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -16,7 +15,7 @@ from weakref import ref
 from redis import exceptions as redis_exceptions
 
 from .. import clock
-from ..connections.connection import close, take
+from ..connections.connection import close, limit_to, take
 from ..connections.pipe import Line, Pipe, of_loop
 from ..protocol.replies import text
 from ..protocol.requests import LISTEN, Request, pack
@@ -62,8 +61,10 @@ class ThreadMailbox:
         self._read()
         reply = None
         if request is not None:
-            with suppress(redis_exceptions.NoScriptError):
+            try:
                 reply = self._read()
+            except redis_exceptions.NoScriptError:
+                pass  # asked anew
         self._until = 0.0
         return reply
 
@@ -79,8 +80,7 @@ class ThreadMailbox:
         self._until += lasts
 
     def _read(self) -> Any:
-        if not self._connection.can_read(max(self._until - clock.now(), 0)):
-            raise redis_exceptions.TimeoutError("Timeout reading from the server")
+        limit_to(self._connection, self._until - clock.now())
         return self._connection.read_response(disconnect_on_error=False)
 
     def close(self, token: str) -> None:

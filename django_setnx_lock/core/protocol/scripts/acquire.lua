@@ -7,7 +7,7 @@
 --- head
 
 -- Nobody has it, and nobody waits: most are.
-local time = not string.find(token, ':', 1, true) and redis.call('TIME') -- without that right no lock is left
+time = not string.find(token, ':', 1, true) and redis.call('TIME') -- without that right no lock is left
 if time and redis.call('SET', NAME, token, 'NX', 'PX', ARGV[2]) then
   if redis.call('EXISTS', BESIDE .. 'waiting', BESIDE .. 'gone') == 0 then
     local fence, rest = time[1] .. string.sub('00000' .. time[2], -6), ' ' .. token .. ' ' .. ARGV[3]
@@ -47,12 +47,13 @@ end
 local fence = fence_of(value, group, token)
 if fence then
   -- It was given to this caller while it waited, or an answer was lost. What it has is never cut, but for the claim.
-  keep(value, group, token, read_waiter(token) and lease or math.max(lease, lease_left(group, token)))
+  local _, was_given = leave_queue(token)
+  keep(value, group, token, was_given and lease or math.max(lease, lease_left(group, token)))
 elseif has_room(value, group, token) and not first_waiter() then
   fence = grant(token, lease, ARGV[3], value, group)
+  leave_queue(token)
 end
 if fence then
-  leave_queue(token)
   local roused = rouse(lease)
   given = given ~= token and given
   return {'OK', whole(fence), 'listed', given and roused and given .. ' ' .. roused or given or roused or false}

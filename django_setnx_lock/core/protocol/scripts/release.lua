@@ -27,7 +27,7 @@ end
 if not was_held then
   was_held, value, group = drop(token)
 end
-if (leave_queue(token) or was_held) and value then
+if (ARGV[2] ~= '' and leave_queue(token) or was_held) and value then
   rest = redis.call('PTTL', NAME) -- that is sooner than others were told, or this one alone was told so
 end
 if ARGV[2] == 'doubt' or ARGV[2] == 'repeat' then
