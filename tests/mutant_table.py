@@ -888,7 +888,7 @@ LOCKS = [
     Mutant(
         "who was given the lock has it for its lease, not for the claim",
         f"{CORE}/protocol/scripts/acquire.lua",
-        "read_waiter(token) and lease or math.max(lease, lease_left(group, token))",
+        "was_given and lease or math.max(lease, lease_left(group, token))",
         "math.max(lease, lease_left(group, token))",
         "tests/faults/test_killed_holder.py::"
         "test_who_was_given_the_lock_has_it_for_its_lease_however_short",
@@ -1009,7 +1009,7 @@ RULES = [
     Mutant(
         "a late copy of what took a lock never shortens its lease",
         f"{SCRIPTS}/acquire.lua",
-        "read_waiter(token) and lease or math.max(lease, lease_left(group, token))",
+        "was_given and lease or math.max(lease, lease_left(group, token))",
         "lease",
         f"{CONTRACT}/test_network.py::"
         "test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing",
@@ -1206,8 +1206,8 @@ RULES = [
     Mutant(
         "a cancelled waiter leaves the queue",
         f"{SCRIPTS}/release.lua",
-        "if (leave_queue(token) or was_held) and value then",
-        "if was_held and value then",
+        "ARGV[2] ~= '' and leave_queue(token) or was_held",
+        "was_held",
         f"{CONTRACT}/test_waiting.py::test_a_task_that_is_cancelled_as_it_waits_is_not_waited_for",
     ),
     Mutant(
@@ -1504,15 +1504,15 @@ RULES = [
     Mutant(
         "who is cancelled has another ask in its place",
         f"{SCRIPTS}/release.lua",
-        "if (leave_queue(token) or was_held) and value then",
-        "if (leave_queue(token) and false or was_held) and value then",
+        "leave_queue(token) or was_held",
+        "leave_queue(token) and false or was_held",
         f"{WIRE}/test_handover.py::test_who_leaves_and_was_roused_has_another_asked_in_its_place",
     ),
     Mutant(
         "who lets a share go has a waiter hear when the others' leases end",
         f"{SCRIPTS}/release.lua",
-        "if (leave_queue(token) or was_held) and value then",
-        "if leave_queue(token) and value then",
+        "leave_queue(token) or was_held",
+        "leave_queue(token)",
         f"{CONTRACT}/test_waiting.py::"
         "test_a_writer_has_it_when_the_leases_of_those_who_are_left_end",
     ),
@@ -1569,8 +1569,8 @@ RULES = [
     Mutant(
         "all readers up to the next writer are let in",
         f"{SCRIPTS}/lib.lua",
-        "    value, group = standing()\n    if not group then\n      return given",
-        "    value, group = standing()\n    if true then\n      return given",
+        "    if not group_of(token) then\n      return given",
+        "    if true then\n      return given",
         f"{WIRE}/test_handover.py::test_all_readers_up_to_the_next_writer_are_let_in_at_once",
     ),
     Mutant(

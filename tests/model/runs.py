@@ -404,8 +404,8 @@ MUTANTS = {
         *("lease-cancel", "sleep"),
         (
             "release",
-            "(leave_queue(token) or was_held) and",
-            "(leave_queue(token) and false or was_held) and",
+            "leave_queue(token) or was_held",
+            "leave_queue(token) and false or was_held",
         ),
     ),
     "rank": Mutant(
