@@ -25,7 +25,6 @@ _ANYTHING = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 # Of classes whose instances send a task. To ask one for an attribute could make Celery's app ready
 # too early.
 _TASKS = ("celery.", "dramatiq.", "huey.", "django.tasks.", "django_tasks.")
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def refuse_undecoratable(func: Any, decorator: str) -> None:
@@ -86,14 +85,12 @@ def _speaks_for_itself(func: Any) -> bool:
     return isinstance(func, (partial, MethodType)) or not passes_on
 
 
-def names_in(signature: inspect.Signature) -> list[str]:
-    """Return the parameters that a template can name."""
-    return [name for name, param in signature.parameters.items() if param.kind not in _VARIADIC]
-
-
-def takes_any_name(signature: inspect.Signature) -> bool:
-    """Return whether there is a ``**kwargs``."""
-    return any(param.kind is param.VAR_KEYWORD for param in signature.parameters.values())
+def names_in(signature: inspect.Signature) -> list[str] | None:
+    """Return the parameters that a template can name; None for all, where there is ``**kwargs``."""
+    params = signature.parameters.values()
+    if any(param.kind is param.VAR_KEYWORD for param in params):
+        return None
+    return [param.name for param in params if param.kind is not param.VAR_POSITIONAL]
 
 
 def arguments_in(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from asgiref.sync import iscoroutinefunction, sync_to_async
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.core.exceptions import PermissionDenied, SynchronousOnlyOperation
 from django.db.transaction import atomic
 from django.http import Http404
@@ -26,7 +26,6 @@ from .arguments import (
     own_signature,
     refuse_undecoratable,
     signature_of,
-    takes_any_name,
 )
 from .core.errors import LockBusy, LockUnavailable
 from .key_template import KeyTemplate, NotCanonical
@@ -81,9 +80,9 @@ def redis_lock(
 
     A busy lock is answered with 409, and a Redis that cannot say with 503, by the setting
     ``FAILURE_VIEW``. ``on_busy`` replaces the former: ``(request, error) -> response``, which may
-    be async for an async view. A lock that was lost on the way raises LockLost through the
-    transactions around; :class:`.LockMiddleware` answers it with 503. All else that the view raises
-    comes out. An async view is cancelled when it has lost its lock.
+    be async. A lock that was lost on the way raises LockLost through the transactions around;
+    :class:`.LockMiddleware` answers it with 503. All else that the view raises comes out. An async
+    view is cancelled when it has lost its lock.
 
     Raises ValueError or TypeError at decoration for a malformed template, for a template that names
     what the view does not take, for bad options, and for classes and generators.
@@ -192,7 +191,9 @@ class DecoratedLock:
 
     def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
         names = names_in(signature)
-        for template in [] if takes_any_name(signature) else self.templates:
+        if names is None:
+            return
+        for template in self.templates:
             for field in template.fields:
                 root, dot, _ = field.partition(".")
                 if root not in names and not (dot and self._names_request):
@@ -224,7 +225,7 @@ class ViewLock(DecoratedLock):
         options.setdefault("blocking_timeout", 0)
         super().__init__(keys, **options)
         self.methods = None if methods is None else {method.upper() for method in methods}
-        self._on_busy = on_busy
+        self._on_busy: Any = async_to_sync(on_busy) if iscoroutinefunction(on_busy) else on_busy
 
     def decorate(self, func: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return the view ``func`` under the lock."""
@@ -258,12 +259,6 @@ class ViewLock(DecoratedLock):
         self.be_carried_by(wrapper)
         leave_to_lock(wrapper)
         return cast("Callable[_P, _R]", wrapper)
-
-    def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
-        super()._refuse_misfit(func, signature)
-        # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
-        if iscoroutinefunction(self._on_busy) and not (is_async(func) or takes_any_name(signature)):
-            raise TypeError(f"on_busy must not be async, as {dotted_name(func)} is not")
 
     def applies_to(self, request: Any) -> bool:
         """Return whether ``request`` runs under the lock, by its method."""
@@ -299,7 +294,8 @@ class ViewLock(DecoratedLock):
                 try:
                     held = await stack.enter_async_context(lock)
                 except (LockBusy, LockUnavailable) as error:
-                    return await self._aanswer(request, error)
+                    # It may ask the database, as the context processors of a page do.
+                    return await sync_to_async(self._answer)(request, error)
                 stack.enter_context(_request_lock(request, held))
                 response = await view()
         except LockUnavailable as error:
@@ -315,12 +311,6 @@ class ViewLock(DecoratedLock):
             # REST framework's exception handler answers in the format that was asked for.
             raise error
         return failed(request, error)
-
-    async def _aanswer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
-        if isinstance(error, LockBusy) and iscoroutinefunction(self._on_busy):
-            return noted(error, await self._on_busy(request, error))
-        # It may ask the database, as the context processors of a page do.
-        return await sync_to_async(self._answer)(request, error)
 
 
 def view_key(template: KeyTemplate, arguments: Mapping[str, Any], request: Any) -> str:

@@ -264,10 +264,6 @@ def test_a_lock_that_blocks_is_refused_in_an_event_loop_as_the_orm_is(
     asyncio.run(work())
 
 
-async def aanswer(request: HttpRequest, error: Exception) -> HttpResponse:
-    return HttpResponse()
-
-
 BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     *((template, {}, "template|key") for template in ("", "order:<pk", "order:<>", "<a><b>")),
     *(("o:<pk>", {"timeout": time}, "timeout") for time in (0, -1, True, float("nan"))),
@@ -325,7 +321,6 @@ MISFITS: list[tuple[Any, dict[str, Any], Any, str]] = [
     ("o:<pk>", {}, classmethod(print), "put redis_lock below @classmethod"),
     ("o:42", {}, 42, "redis_lock decorates functions, not 42"),
     (pk_later, {}, by_order, "a callable that gives a key must not be async"),
-    ("all", {"on_busy": aanswer}, by_order, r"on_busy must not be async, as .*by_order is not"),
     *(
         ("o:<pk>", {}, task_of(module), "put redis_lock below the decorator that makes the task")
         for module in ("celery.app.task", "dramatiq.actor", "huey.api", "django.tasks.base")

@@ -163,15 +163,16 @@ async def aanswered(request: HttpRequest, error: LockError) -> HttpResponse:
 
 
 @pytest.mark.parametrize("answer", [*ANSWERED.values(), aanswered], ids=[*ANSWERED, "async"])
-def test_an_async_view_answers_busy_in_its_own_way(
-    async_rf: AsyncRequestFactory, answer: Any
+def test_a_view_answers_busy_in_its_own_way(
+    rf: RequestFactory, async_rf: AsyncRequestFactory, answer: Any
 ) -> None:
-    view = redis_lock("order:<pk>", on_busy=answer)(pay)
+    decorate = redis_lock("order:<pk>", on_busy=answer)
 
     with lock("order:42"):
-        response = asyncio.run(view(async_rf.post("/"), 42))
+        response: Any = decorate(inspect.unwrap(by_function))(rf.post("/"), 42)
+        aresponse = asyncio.run(decorate(pay)(async_rf.post("/"), 42))
 
-    assert response.content == b"LockBusy"
+    assert response.content == aresponse.content == b"LockBusy"
 
 
 def test_an_async_view_that_loses_its_lock_is_cancelled_and_raises(
