@@ -494,6 +494,11 @@ _ENDS: dict[End, str | Promise] = {
 }
 
 
+def end_word(end: End) -> str:
+    """Return what the pages call that end."""
+    return str(_ENDS[end])
+
+
 class EndPresenter:
     """The end of a hold, or of a wait, in words."""
 
@@ -508,13 +513,18 @@ class EndPresenter:
     @property
     def end(self) -> str:
         """How it ended, by whom and why."""
-        text = str(_ENDS[self.entry.end])
+        text = end_word(self.entry.end)
         if self.entry.by:
             text = _("%(end)s by %(by)s") % {"end": text, "by": self.entry.by}
-        text = f"{text}: {self.entry.reason}" if self.entry.reason else text
-        return (
-            _("%(end)s (its holder has not said so)") % {"end": text} if self.entry.until else text
-        )
+        if self.entry.reason:
+            text = f"{text}: {self.entry.reason}"
+        is_own = self.entry.until is None
+        return text if is_own else _("%(end)s (its holder did not note it)") % {"end": text}
+
+    def has(self, text: str) -> bool:
+        """Return whether ``text`` is in what is said of it, in any case."""
+        each = (self.key, self.end, self.place, self.about)
+        return any(text.casefold() in one.casefold() for one in each)
 
 
 def problem(error: LockUnavailable | ImproperlyConfigured) -> dict[str, str]:

@@ -28,7 +28,7 @@ from .core.connections.backend import BLOCKING, run
 from .core.connections.session import session_of
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from .core.holder import Holder, plain
-from .core.inspection.lock_info import LockInfo
+from .core.inspection.lock_info import LockInfo, State
 from .core.inspection.reading import name_in
 from .core.process import holder_here
 from .core.protocol.keys import history_for, index_for, meta_key, name_for
@@ -70,8 +70,8 @@ class HistoryEntry:
 
     ``at``: when it was, as a Unix time. ``name``: that of the lock in Redis. ``held_for`` and
     ``waited``: seconds, None where there was no hold, or no wait. ``holder``: who held the lock;
-    None if not known. ``by`` and ``reason``: of a force-release. ``until``: when a holder that was
-    forced out, and has not noticed, will know it at the latest, as a Unix time; else None.
+    None if not known. ``by`` and ``reason``: of a force-release. ``until``: None where the holder
+    noted it; else when a living one that was forced out knows it at the latest, as a Unix time.
     """
 
     at: float
@@ -152,7 +152,9 @@ def note(*, target: Any, error: LockError | None, **about: Any) -> None:
 
 def note_force(using: str | None, holder: LockInfo, *, by: str = "", reason: str = "") -> None:
     """Note that the lock was taken from that ``holder``, who knows it later or never."""
-    until = None if holder.remaining is None else time.time() + holder.remaining
+    # What is no program of ours never asks, and of a dead one there is nothing to fear.
+    is_living = holder.holder is not None and holder.state is not State.GONE
+    until = time.time() + (holder.remaining or 0) if is_living else 0
     about: dict[str, Any] = {"by": by, "reason": reason, "until": until}
     for name in ("key", "held_for", "fence"):
         about[name] = getattr(holder, name)

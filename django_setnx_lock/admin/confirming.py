@@ -69,6 +69,7 @@ class Target:
     lock: LockPresenter
     row: Model | None = None
     is_chosen: bool = True
+    number: int = 0
 
     @property
     def seen(self) -> Seen:
@@ -149,19 +150,24 @@ class Confirmation:
         """
         site = self.modeladmin.admin_site
         self.request.current_app = site.name
-        shown = [list(one) for one in seen or [target.seen for target in targets]][:_MOST]
-        if self.what is RELEASE and not seen:
-            # Where some need it, nobody else loses a lock by the way.
-            is_ill = any(target.lock.has_trouble for target in targets)
-            for target in targets if is_ill or about.get("is_again") else ():
+        if not seen:
+            # Those first that need attention; where some do, nobody else loses a lock by the way.
+            targets = sorted(targets, key=lambda target: not target.lock.has_trouble)
+            is_ill = targets[0].lock.has_trouble or about.get("is_again")
+            for target in targets if is_ill and self.what is RELEASE else ():
                 target.is_chosen = target.lock.has_trouble
+        cut_at = _MOST if len(targets) > _MOST else 0
+        targets = targets[:_MOST]
+        for number, target in enumerate(targets):
+            target.number = number
+        shown = [list(one) for one in seen or [target.seen for target in targets]]
         context = {
             **site.each_context(self.request),
             "title": self.what.title,
             "opts": self.modeladmin.opts,
             "what": self.what,
-            "targets": targets[:_MOST],
-            "cut_at": _MOST if len(targets) > _MOST else 0,
+            "targets": targets,
+            "cut_at": cut_at,
             "form": self._form(),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             "seen": signing.dumps(shown, salt=_SALT, compress=True),

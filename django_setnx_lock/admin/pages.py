@@ -16,7 +16,6 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.core.paginator import Page, Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -33,6 +32,7 @@ from ..core.protocol.keys import meta_key, name_for
 from ..descriptions import (
     EndPresenter,
     LockPresenter,
+    end_word,
     holder_facts,
     meanings,
     moment,
@@ -41,9 +41,10 @@ from ..descriptions import (
     since,
     state_word,
     urgency,
+    usual_hold,
     waiters,
 )
-from ..history import last
+from ..history import End, last, unaware
 from ..interventions import INTERVENTIONS, Intervention
 from ..locks import inspector, key_prefix
 from ..models import Lock
@@ -57,14 +58,16 @@ else:
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
-# At how many callers that wait the page of a lock looks, and how many ended holds it shows.
-_QUEUED, _HOLDS = 500, 5
+# At how many callers that wait the page of a lock looks.
+_QUEUED = 500
 # So many locks, or ends of holds, are on a page of a list.
 _PER_PAGE = 50
 # Where there are more than can be looked at, so many are.
 _OF_MORE = 300
 # For so many seconds names are looked through.
 _WITHIN = 0.2
+# At so many ends of holds the list looks, and for so many seconds it speaks of leases that ran out.
+_LATEST, _RECENT = 200, 3600
 # A filter of the list beside the states.
 _WAITING = "waiting"
 # The pages of one lock.
@@ -107,36 +110,29 @@ class Row(LockPresenter):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What the list shows.
+    """What the list shows: ``locks``, worst first or by key.
 
-    ``locks``: all that were found, ``page`` those of one page. ``counts``: of the locks that the
-    search keeps, by state: its slug, word and number. ``looked_at``: at how many locks, and
-    ``is_cut`` whether there are others. ``as_of``: when that was, as a Unix time by the clock of
-    the server.
+    ``counts``: of the locks that the search keeps, by state: its slug, word and number.
+    ``looked_at``: at how many locks, and ``is_cut`` whether there are others. ``as_of``: when that
+    was, by the clock of the server.
     """
 
     locks: Sequence[LockInfo]
-    page: Page[LockInfo]
     counts: Sequence[tuple[str, str, int]]
     looked_at: int
     is_cut: bool
-    as_of: float
-
-    @property
-    def page_range(self) -> object:
-        return self.page.paginator.get_elided_page_range(self.page.number)
+    as_of: str
 
 
 class Query:
     """What was asked of the list. What makes no sense in an address counts as not asked."""
 
     def __init__(self, parameters: QueryDict) -> None:
-        """Read ``q``, ``state``, ``o`` (``key`` or ``worst``) and ``p``."""
+        """Read ``q``, ``state`` and ``o`` (``key`` or ``worst``)."""
         state = parameters.get("state", "")
         self.state = state if state in {_WAITING, *(known.slug for known in State)} else ""
         self.search = parameters.get("q", "").strip()
         self.order = "key" if parameters.get("o") == "key" else "worst"
-        self._number = parameters.get("p", "")
 
     @property
     def is_filtered(self) -> bool:
@@ -144,7 +140,7 @@ class Query:
         return bool(self.search or self.state)
 
     def read(self, look: Inspector) -> Found:
-        """Return the page. Of a search for a whole key, that lock comes first."""
+        """Return what is found. Of a search for a whole key, that lock comes first."""
         seen = look.find(first=_OF_MORE, search=self.search, within=_WITHIN)
         locks = [*seen.locks]
         whole = ""
@@ -157,13 +153,18 @@ class Query:
         if self.order == "worst":
             kept.sort(key=urgency)
         kept.sort(key=lambda lock: lock.name != whole)
+        labels = {state.slug: state_word(state) for state in State} | {_WAITING: _("waited for")}
+        counts = Counter(slug for lock in locks for slug in _filters(lock))
         return Found(
             locks=kept,
-            page=Paginator(kept, _PER_PAGE).get_page(self._number),
-            counts=_counts(locks, self.state),
+            counts=[
+                (slug, label, counts[slug])
+                for slug, label in labels.items()
+                if counts[slug] or slug == self.state
+            ],
             looked_at=seen.looked_at,
             is_cut=seen.is_cut,
-            as_of=max((lock.as_of for lock in locks), default=time.time()),
+            as_of=moment(max((lock.as_of for lock in locks), default=time.time())),
         )
 
     def keeps(self, lock: LockInfo) -> bool:
@@ -174,17 +175,6 @@ class Query:
 def _filters(lock: LockInfo) -> set[str]:
     """Return the filters that keep ``lock`` in the list."""
     return {*(state.slug for state in lock.states), *([_WAITING] if lock.waiting else [])}
-
-
-def _counts(locks: Sequence[LockInfo], chosen: str) -> list[tuple[str, str, int]]:
-    counts = Counter(slug for lock in locks for slug in _filters(lock))
-    labels = {state.slug: state_word(state) for state in State}
-    labels[_WAITING] = _("waited for")
-    return [
-        (slug, label, counts[slug])
-        for slug, label in labels.items()
-        if counts[slug] or slug == chosen
-    ]
 
 
 @admin.register(Lock)
@@ -245,60 +235,55 @@ class LockAdmin(_LockModelAdmin):
         links = self._links(request, filters=request.GET.urlencode())
         query = Query(request.GET)
         context: dict[str, Any] = {
+            "title": capfirst(self.opts.verbose_name_plural),
             "query": query,
             "parameters": {name: request.GET.get(name) for name in ("o", "state", "using")},
             "action_checkbox_name": ACTION_CHECKBOX_NAME,
+            "ran_out_url": links.to("all_history", q=end_word(End.RAN_OUT)),
         }
         try:
             found = query.read(inspector(links.using or None))
+            page = self._page(request, found.locks)
+            context |= {
+                **page,
+                "found": found,
+                "rows": [Row(lock, links.to("change", lock.name)) for lock in page["page"]],
+                "states": meanings(),
+                **_ends(links, most=_LATEST),
+            }
         except _PROBLEMS as error:
             context |= problem(error)
-        else:
-            context |= {
-                "found": found,
-                "rows": [Row(lock, links.to("change", lock.name)) for lock in found.page],
-                "states": meanings(),
-                "as_of": moment(found.as_of),
-            }
-        context |= {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        context |= extra_context or {}
         return self._response(request, "change_list", links, **context)
 
     def all_history_view(self, request: HttpRequest) -> HttpResponse:
         """Show how holds of all locks ended."""
         links = self._links(request)
-        asked = request.GET
-        query = {"name": asked.get("name", ""), "search": asked.get("q", "").strip()}
+        name, search = request.GET.get("name", ""), request.GET.get("q", "").strip()
         context: dict[str, Any] = {
             "title": _("History"),
             "is_below_list": True,
-            "query": query,
+            "query": {"name": name, "search": search},
             # What a search keeps.
             "parameters": {"using": links.using, FILTERS: links.filters},
         }
-        if name := query["name"]:
+        if name:
             _check(name)
             context |= {"subtitle": Lock(name=name), "url": links.to("change", name)}
         try:
-            holds = map(EndPresenter, last(links.using or None, name=name or None))
-        except _PROBLEMS as error:
+            ends = _ends(links, name)
+            found = [one for one in ends.get("ends", ()) if one.has(search)]
+            page = self._page(request, found)
+            rows = [(one, links.to("change", one.entry.name)) for one in page["page"]]
+            context |= {**page, "rows": rows, **ends, **ends.get("history_problem", {})}
+        except ImproperlyConfigured as error:
             context |= problem(error)
-        else:
-            wanted = query["search"].casefold()
-            found = [
-                hold
-                for hold in holds
-                if any(
-                    wanted in text.casefold()
-                    for text in (hold.key, hold.end, hold.place, hold.about)
-                )
-            ]
-            page = Paginator(found, _PER_PAGE).get_page(asked.get("p"))
-            context |= {
-                "page": page,
-                "rows": [(hold, links.to("change", hold.entry.name)) for hold in page],
-                "kept": _what_is_kept(),
-            }
         return self._response(request, "all_history", links, **context)
+
+    def _page(self, request: HttpRequest, found: Sequence[Any]) -> dict[str, Any]:
+        paginator: Any = self.get_paginator(request, found, _PER_PAGE)  # type: ignore[arg-type]  # a sequence will do
+        page = paginator.get_page(request.GET.get("p"))
+        return {"page": page, "pages": paginator.get_elided_page_range(page.number)}
 
     def intervention_view(self, request: HttpRequest, what: Intervention) -> HttpResponse:
         """Do what the operator wants to the holders that were chosen, after a confirmation."""
@@ -326,14 +311,17 @@ class LockAdmin(_LockModelAdmin):
         links = self._links(request)
         try:
             _check(name)
-            look = inspector(links.using or None)
-            row = Row(look.get(name, waiters=_QUEUED), links.to("change", name))
+            info = inspector(links.using or None).get(name, waiters=_QUEUED)
+            row = Row(info, links.to("change", name))
+            lines, others = waiters(info)
             context: dict[str, Any] = {
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
-                **_last_holds(links.using or None, name),
-                **_queue(row, links),
+                "waiters": lines,
+                "more_waiters": others,
+                "awaited": _awaited(row, links),
+                **_ends(links, name),
             }
         except _PROBLEMS as error:
             context = problem(error)
@@ -390,13 +378,10 @@ def _chosen(
     Where the list is of one state, only the holders in that state.
     """
     if "found" in request.POST:
-        found = [lock for lock in query.read(look).locks if lock.is_held]
-        targets = [
-            Target(lock=holder) for lock in found for holder in holders_of(lock, query.state)
-        ]
-        return targets, {}
-    given = (box.partition(":") for box in request.POST.getlist(ACTION_CHECKBOX_NAME))
-    selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in given]
+        found = query.read(look).locks
+        return [Target(lock=one) for lock in found for one in holders_of(lock, query.state)], {}
+    boxes = (box.partition(":") for box in request.POST.getlist(ACTION_CHECKBOX_NAME))
+    selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in boxes]
     names = {name for name, _fingerprint in selected}
     for name in names:
         _check(name)
@@ -405,9 +390,7 @@ def _chosen(
     targets, changed = [], 0
     for name, fingerprint in selected:
         lock = locks[name]
-        holders = [
-            LockPresenter(share) for share in lock.shares if share.fingerprint == fingerprint
-        ]
+        holders = [one for one in holders_of(lock) if one.info.fingerprint == fingerprint]
         if fingerprint == lock.fingerprint and (not state or query.keeps(lock)):
             holders = holders_of(lock, state)
         changed += not holders
@@ -423,41 +406,44 @@ def _caches() -> tuple[list[str], str]:
         return [], ""
 
 
-def _queue(row: Row, links: Links) -> dict[str, Any]:
-    """Return who waits for a lock, and what its holders wait for themselves."""
-    awaited = [
-        {
-            "holder": holder.place,
-            "key": plain(lock.key),
-            "url": links.to("change", lock.name) if lock.name.startswith(key_prefix()) else "",
-            "since": since(row.info, lock.waited),
-        }
+def _awaited(row: Row, links: Links) -> list[tuple[str, str, str, str]]:
+    """Return of each holder that waits itself: who, the key, its address, and since when."""
+    return [
+        (
+            holder.place,
+            plain(lock.key),
+            links.to("change", lock.name) if lock.name.startswith(key_prefix()) else "",
+            since(row.info, lock.waited),
+        )
         for holder in row.shares or [row]
         if (lock := holder.info.waits_for) is not None
     ]
-    lines, others = waiters(row.info)
-    return {"waiters": lines, "more_waiters": others, "awaited": awaited}
 
 
-def _last_holds(using: str | None, name: str) -> dict[str, Any]:
-    """Return what the page of a lock says of its last holds, or why it cannot."""
+def _ends(links: Links, name: str = "", most: int | None = None) -> dict[str, Any]:
+    """Return what pages say of ended holds, of the lock of that ``name`` alone, or why they cannot.
+
+    ``most``: at how many to look.
+    """
     try:
-        found = last(using, name=name)[:_HOLDS]
+        entries = last(links.using or None, name=name or None, most=most)
     except LockUnavailable as error:
         # The rest of the page is known all the same.
         return {"history_problem": problem(error)}
-    return {"holds": list(map(EndPresenter, found)), "kept": _what_is_kept()}
-
-
-def _what_is_kept() -> str:
-    """Say which holds the history has, or why there is none."""
-    length = get_config()["HISTORY"]
-    if not length:
-        return _("No history is kept: the setting HISTORY is 0.")
-    return _(
-        "The history has the last %(length)d notable ends that holders told of: holds that were "
-        "lost, force-released, waited for or long, and waits in vain."
-    ) % {"length": length}
+    kept = _("No history is kept: the setting HISTORY is 0.")
+    if length := get_config()["HISTORY"]:
+        kept = _(
+            "The history has the last %(length)d notable ends: of holds that were lost, "
+            "force-released, waited for or long, of leases that ran out, and of waits in vain."
+        ) % {"length": length}
+    recent = time.time() - _RECENT
+    return {
+        "ends": list(map(EndPresenter, entries)),
+        "unaware": list(map(EndPresenter, unaware(entries))),
+        "ran_out": sum(one.end is End.RAN_OUT and one.at > recent for one in entries),
+        "usual": usual_hold(entries),
+        "kept": kept,
+    }
 
 
 def _check(name: str) -> None:

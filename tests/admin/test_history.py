@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +14,14 @@ from django_setnx_lock import LockLost, inspector, lock
 from tests import past
 from tests.admin.pages import HISTORY, LIST, address, info, keys, press, staff, text
 from tests.hostile import KEYS, RECORDS, TEXTS, unsound
+from tests.management.holders import kill_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.test import Client
+
+    from tests.servers import FakeServer
 
 pytestmark = pytest.mark.django_db
 PAGE = address("change", "lock:order:42")
@@ -74,6 +78,62 @@ def test_how_a_hold_ended_is_told_on_the_page_of_its_lock_and_in_the_history(
     assert re.search(rf"^{said}", rows(admin_client.get(PAGE))[0])
     (row,) = rows(admin_client.get(HISTORY))
     assert re.search(rf"^order:42 {said}", row)
+
+
+def test_who_was_forced_out_is_named_until_it_knows(admin_client: Client) -> None:
+    held = lock("order:42", timeout=90).take(0)
+    press(admin_client, "release", "order:42")
+
+    pages = [admin_client.get(page) for page in (LIST, PAGE)]
+    with pytest.raises(LockLost):
+        held.release()
+    past.noted(2)
+    later = [admin_client.get(page) for page in (LIST, PAGE)]
+
+    assert all("order:42 was taken from " in text(page) for page in pages)
+    assert not any("was taken from" in text(page) for page in later)
+
+
+@pytest.mark.parametrize("holder", ["gone", "of another program"])
+def test_whom_nobody_has_to_fear_is_not_named(
+    admin_client: Client, fake_server: FakeServer, holder: str
+) -> None:
+    if holder == "gone":
+        lock("order:42", timeout=600).take(0)
+        kill_holder("order:42")
+    else:
+        fake_server.client().set("lock:order:42", "theirs", px=50_000)
+    press(admin_client, "release", "order:42", reason="stuck")
+    past.noted(1)
+
+    page = admin_client.get(LIST)
+
+    assert "was taken from" not in text(page)
+    (row,) = rows(admin_client.get(HISTORY))
+    assert row.startswith("order:42 forced by admin: stuck (its holder did not note it) ")
+
+
+def test_the_list_says_how_many_leases_ran_out_and_leads_to_them(admin_client: Client) -> None:
+    for key in ("a", "b"):
+        past.note(key, "ran out", at=time.time() - 60)
+    past.note("c", "ran out")
+    past.note("d", "lost", at=time.time())
+
+    page = admin_client.get(LIST).content.decode()
+    link = re.search(r'<a href="([^"]*)">2 leases ran out in the last hour</a>', page)
+    assert link is not None
+
+    assert keys(admin_client.get(html.unescape(link[1]))) == ["b", "a", "c"]
+
+
+def test_the_page_says_how_long_such_a_hold_usually_lasts(admin_client: Client) -> None:
+    for held_for in (60.0, 90.0, 300.0):
+        past.note("order:42", held_for=held_for)
+    past.note("order:42", "lost", held_for=7000.0)
+    past.note("import", held_for=8000.0)
+
+    usually = "Usually held for 1 min 30 s (the median of 3 in the history)"
+    assert usually in text(admin_client.get(PAGE))
 
 
 def test_who_held_it_and_for_how_long_is_told(admin_client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +11,12 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_setnx_lock import inspector, lock
-from tests.admin.pages import LIST, info, keys, row, staff, text
+from django_setnx_lock.core import Inspector, LockInfo, WaiterInfo
+from tests.admin.pages import LIST, address, info, keys, row, staff, text
 from tests.management.holders import hold_many, hold_since, kill_holder
 from tests.settings import caches
 from tests.support.seams import any_lock
+from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer, RealServer
@@ -129,6 +132,35 @@ def test_what_needs_attention_comes_first(admin_client: Client, fake_server: Fak
     assert keys(admin_client.get(LIST))[:3] == ["gone", "late", "endless"]
 
 
+def test_of_equal_trouble_that_comes_first_for_which_callers_would_wait_longest(
+    admin_client: Client,
+) -> None:
+    for key, timeout in (("soon", 15), ("alone", 900), ("long", 600)):
+        lock(key, timeout=timeout).take(0)
+        kill_holder(key)
+    with waiting_for("soon", "soon", "long"):
+        page = admin_client.get(LIST)
+
+    assert keys(page) == ["long", "soon", "alone"]
+
+
+def test_a_holder_that_waits_itself_says_for_what(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock("a").take(0)
+    awaited = WaiterInfo(key="<b>", name="lock:<b>", holder=None, waited=7.0, fingerprint="f")
+    get_each = Inspector.get_each
+
+    def waiting(self: Inspector, *names: Any, **options: Any) -> list[LockInfo]:
+        return [replace(one, waits_for=awaited) for one in get_each(self, *names, **options)]
+
+    monkeypatch.setattr(Inspector, "get_each", waiting)
+
+    assert " held waits for <b> " in row(admin_client.get(LIST), "a")
+    page = admin_client.get(address("change", "lock:a"))
+    assert f'href="{address("change", "lock:<b>")}">&lt;b&gt;</a>' in page.content.decode()
+
+
 def test_the_list_can_be_sorted_by_key(admin_client: Client, fake_server: FakeServer) -> None:
     hold_one_of_each_kind(fake_server)
 
@@ -180,8 +212,8 @@ def test_what_holders_say_is_escaped(admin_client: Client) -> None:
 
 def counts(page: Any) -> list[str]:
     """What is counted above the list."""
-    said = text(page)
-    return said[said.index(" all ") : said.index("As of")].split()
+    (found,) = re.findall(r'<ul class="lock-counts">(.*?)</ul>', page.content.decode(), re.DOTALL)
+    return re.sub(r"<[^>]*>", " ", found).split()
 
 
 def test_only_what_was_found_is_counted(admin_client: Client, fake_server: FakeServer) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,12 @@ class Browser:
             f" && matchMedia('(prefers-color-scheme: {theme})').matches"
         )
         WebDriverWait(self._driver, 20).until(lambda driver: driver.execute_script(shown))
+
+    def picture(self) -> bytes:
+        """Return a picture of the whole page, as a PNG."""
+        asked = {"captureBeyondViewport": True}
+        found = self._driver.execute_cdp_cmd("Page.captureScreenshot", asked)
+        return base64.b64decode(found["data"])
 
     def axe(self, style: str = "") -> Axe:
         """Have axe look at the page that is open now, with that ``style`` added."""
