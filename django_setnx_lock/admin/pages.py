@@ -108,41 +108,28 @@ class Row(LockPresenter):
         return f"{self.info.fingerprint}:{quote_plus(self.info.name)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """What the list shows: ``locks``, worst first or by key.
+class Query:
+    """What was asked of the list, and what it finds.
 
-    ``counts``: of the locks that the search keeps, by state: its slug, word and number.
-    ``looked_at``: at how many locks, and ``is_cut`` whether there are others. ``as_of``: when that
-    was, by the clock of the server.
+    What makes no sense in an address counts as not asked. Once it is read there are ``locks``,
+    worst first or by key; ``counts`` of those that the search keeps, by state: its slug, word and
+    number; at how many it ``looked_at``, whether there are others (``is_cut``), and ``as_of`` when.
     """
 
-    locks: Sequence[LockInfo]
-    counts: Sequence[tuple[str, str, int]]
-    looked_at: int
-    is_cut: bool
-    as_of: str
-
-
-class Query:
-    """What was asked of the list. What makes no sense in an address counts as not asked."""
+    locks: Sequence[LockInfo] = ()
 
     def __init__(self, parameters: QueryDict) -> None:
-        """Read ``q``, ``state`` and ``o`` (``key`` or ``worst``)."""
+        """Take ``q``, ``state`` and ``o`` (``key`` or ``worst``)."""
         state = parameters.get("state", "")
         self.state = state if state in {_WAITING, *(known.slug for known in State)} else ""
         self.search = parameters.get("q", "").strip()
         self.order = "key" if parameters.get("o") == "key" else "worst"
+        self.is_filtered = bool(self.search or self.state)
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether anything is kept out of the list."""
-        return bool(self.search or self.state)
-
-    def read(self, look: Inspector) -> Found:
+    def read(self, look: Inspector) -> Sequence[LockInfo]:
         """Return what is found. Of a search for a whole key, that lock comes first."""
         seen = look.find(first=_OF_MORE, search=self.search, within=_WITHIN)
-        locks = [*seen.locks]
+        self.looked_at, self.is_cut, locks = seen.looked_at, seen.is_cut, [*seen.locks]
         whole = ""
         # The search may be for a name that is not listed, or that no lock can have.
         with suppress(ValueError):
@@ -152,20 +139,13 @@ class Query:
         kept = sorted((lock for lock in locks if self.keeps(lock)), key=lambda lock: lock.key)
         if self.order == "worst":
             kept.sort(key=urgency)
-        kept.sort(key=lambda lock: lock.name != whole)
-        labels = {state.slug: state_word(state) for state in State} | {_WAITING: _("waited for")}
+        self.locks = sorted(kept, key=lambda lock: lock.name != whole)
         counts = Counter(slug for lock in locks for slug in _filters(lock))
-        return Found(
-            locks=kept,
-            counts=[
-                (slug, label, counts[slug])
-                for slug, label in labels.items()
-                if counts[slug] or slug == self.state
-            ],
-            looked_at=seen.looked_at,
-            is_cut=seen.is_cut,
-            as_of=moment(max((lock.as_of for lock in locks), default=time.time())),
-        )
+        labels = {state.slug: state_word(state) for state in State} | {_WAITING: _("waited for")}
+        known = [(slug, label, counts[slug]) for slug, label in labels.items()]
+        self.counts = [one for one in known if one[2] or one[0] == self.state]
+        self.as_of = moment(max((lock.as_of for lock in locks), default=time.time()))
+        return self.locks
 
     def keeps(self, lock: LockInfo) -> bool:
         """Return whether ``lock`` is in the state that is asked for."""
@@ -242,11 +222,9 @@ class LockAdmin(_LockModelAdmin):
             "ran_out_url": links.to("all_history", q=end_word(End.RAN_OUT)),
         }
         try:
-            found = query.read(inspector(links.using or None))
-            page = self._page(request, found.locks)
+            page = self._page(request, query.read(inspector(links.using or None)))
             context |= {
                 **page,
-                "found": found,
                 "rows": [Row(lock, links.to("change", lock.name)) for lock in page["page"]],
                 "states": meanings(),
                 **_ends(links, most=_LATEST),
@@ -378,8 +356,8 @@ def _chosen(
     Where the list is of one state, only the holders in that state.
     """
     if "found" in request.POST:
-        found = query.read(look).locks
-        return [Target(lock=one) for lock in found for one in holders_of(lock, query.state)], {}
+        holders = [one for lock in query.read(look) for one in holders_of(lock, query.state)]
+        return [Target(lock=holder) for holder in holders], {}
     boxes = (box.partition(":") for box in request.POST.getlist(ACTION_CHECKBOX_NAME))
     selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in boxes]
     names = {name for name, _fingerprint in selected}
