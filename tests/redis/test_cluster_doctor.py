@@ -51,9 +51,9 @@ def test_d001_no_node_of_a_cluster_is_there() -> None:
         assert [(one.id, one.level) for one in examine().findings] == [("D001", "error")]
 
 
-def test_d009_replicas_are_asked_for_on_a_cluster(cluster: Cluster) -> None:
+def test_d004_replicas_are_asked_for_on_a_cluster(cluster: Cluster) -> None:
     with override_settings(SETNX_LOCK={"REPLICAS": 1}):
-        finding = examine().by_id["D009"]
+        finding = examine().by_id["D004"]
 
     assert finding.level == "error"
     assert "replicas= needs a client of one server" in finding.message

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
+from timeit import repeat
 from typing import Any
 from uuid import uuid4
 
@@ -49,6 +50,7 @@ from .listing import aliases_of
 _ABSENT = frozenset({"unreachable", "timeout"})
 # For how many seconds keys are looked through, so many at a time, and how many are named.
 _LOOKS_FOR, _STEP, _FEW = 1.0, 1000, 3
+_OR_MORE = ("", " or more")
 _SAMPLES = 5
 # The lease of the lock that is tried, and how long it is waited for: a refusal shows in less.
 _LEASE, _WAIT, _PAUSE = 5, 0.3, 0.005
@@ -64,8 +66,11 @@ _NOT_THERE = ("unknown command", "unsupported command")
 class Server:
     """One server where locks of the cache alias ``using`` are, and what it tells of itself.
 
-    ``refused``: the commands that the user of the cache may not send.
+    ``refused``: the commands that the user of the cache may not send. ``is_cut``: whether it has
+    keys that were not looked at.
     """
+
+    is_cut = False
 
     def __init__(self, using: str, session: Session) -> None:
         self.using, self.where, self._session = using, session.where, session
@@ -88,12 +93,8 @@ class Server:
         """Which server it is, without credentials."""
         kind = "valkey" if "valkey_version" in self.info else "redis"
         version = self.info.get(f"{kind}_version", "of a version that it does not tell")
-        took = []
-        for _ in range(_SAMPLES):
-            began = clock.now()
-            self._ask("TIME")
-            took.append(clock.now() - began)
-        return f"{kind} {version} at {self.where}, {1000 * min(took):.1f} ms a round trip"
+        took = min(repeat(lambda: self._ask("TIME"), number=1, repeat=_SAMPLES))
+        return f"{kind} {version} at {self.where}, {1000 * took:.1f} ms a round trip"
 
     @cached_property
     def names(self) -> list[str]:
@@ -103,7 +104,8 @@ class Server:
         while answer := self._ask("SCAN", cursor.decode(), "COUNT", str(_STEP)):
             cursor, some = answer
             names += [name.decode(errors="replace") for name in some]
-            if cursor == b"0" or clock.now() > until:
+            self.is_cut = cursor != b"0"
+            if not self.is_cut or clock.now() > until:
                 break
         return names
 
@@ -139,12 +141,14 @@ def examine(aliases: Sequence[str]) -> tuple[dict[str, str], list[tuple[str, Che
     """
     examined: dict[str, str] = {}
     found: list[tuple[str, CheckMessage]] = []
-    masters: dict[str, str] | None = {} if len(aliases) >= FEWEST else None
+    is_master, masters = len(aliases) >= FEWEST, dict[str, str]()
     for alias in aliases:
         try:
             servers = servers_of(alias)
+            own = [*of_cache(alias), *_of_each(servers)]
             # One lock is enough, also on a cluster.
-            own = [*of_cache(alias), *check_taking(servers[0], masters), *_of_each(servers)]
+            own += check_taking(servers[0], is_master=is_master)
+            own += check_own_server(servers[0], masters) if is_master else ()
             examined[alias] = "; ".join([*(server.about for server in servers), _seen(servers)])
         except LockUnavailable as error:
             examined[alias], own = "not examined", [_unreachable(alias, error)]
@@ -170,12 +174,13 @@ def _seen(servers: Sequence[Server]) -> str:
     said = [f"timeout: {session_of(get_client(using)).limit:g} s"]
     with suppress(LockUnavailable):
         page = inspector(using).find(first=0, within=_LOOKS_FOR)
-        said.append(f"locks: {page.total:,}")
+        said.append(f"locks: {page.total:,}{_OR_MORE[page.is_cut]}")
     prefix = process_key(index_for(get_config()["KEY_PREFIX"]), "")
     lives = sum(name.startswith(prefix) for server in servers for name in server.names)
     if refused := {name for server in servers for name in server.refused}:
         return ", ".join([*said, f"not examined, as Redis refuses {' and '.join(sorted(refused))}"])
-    return ", ".join([*said, f"living processes: {lives:,}"])
+    is_cut = any(server.is_cut for server in servers)
+    return ", ".join([*said, f"living processes: {lives:,}{_OR_MORE[is_cut]}"])
 
 
 def _unreachable(using: str, error: LockUnavailable) -> CheckMessage:
@@ -192,7 +197,7 @@ def _unreachable(using: str, error: LockUnavailable) -> CheckMessage:
 # What is said of a lock that cannot be had, and what to do.
 _REFUSALS = {
     "D002": (
-        "Redis refuses what locks need: {said}.",
+        "Redis refuses what locks need: {}.",
         "Give the user of the cache the rights it needs. A server or proxy that has no Lua "
         "scripts cannot hold locks; one that lets nobody wait (BRPOP) can, with PROTOCOL "
         f"'hosted' in SETNX_LOCK. See {docs_url('redis', 'rights')}.",
@@ -202,54 +207,40 @@ _REFUSALS = {
         "Point the LOCATION of the cache at the primary, or have Sentinel name it.",
     ),
     "D004": (
-        "No lock can be taken there: {said}.",
-        "Remove the cause that Redis names: memory that is full, replicas that are missing for "
-        "min-replicas-to-write, a disk it cannot write to.",
-    ),
-    "D009": (
-        "REPLICAS of SETNX_LOCK is {wanted}, and every lock is refused: {said}. Replicas that are "
-        "online: {there}.",
-        "Start the replicas, or look why they are behind; or lower REPLICAS of SETNX_LOCK: on a "
-        "cluster it has to be 0.",
+        "No lock can be taken there: {}.",
+        "Remove the cause: memory that is full, a disk that cannot be written to, replicas that "
+        "min-replicas-to-write or REPLICAS of SETNX_LOCK asks for. On a cluster REPLICAS has to "
+        "be 0.",
     ),
 }
 
 
-def check_taking(server: Server, masters: dict[str, str] | None) -> Iterator[CheckMessage]:
-    """D002, D003, D004, D009, D016: a lock can be had, which takes scripts, rights and replicas.
+def check_taking(server: Server, *, is_master: bool) -> Iterator[CheckMessage]:
+    """D002, D003, D004: a lock can be had, which takes scripts, rights and replicas.
 
-    ``masters``: of a Redlock, the cache alias of each server by what that calls its run.
+    ``is_master``: whether the server is one of several of a Redlock.
     """
-    run_id, using = server.info.get("run_id", server.using), server.using
-    if masters is not None and (other := masters.setdefault(run_id, using)) != using:
-        yield message(
-            "D016",
-            f"The caches {other!r} and {using!r} lead to one server, which counts twice for a "
-            "Redlock: with it a majority is lost at once.",
-            "Give each master of a Redlock a server of its own.",
-            kind=checks.Error,
-        )
     # One that takes writes grants locks, too, and its primary does not hear of them.
     number, said = "D003", ""
     if server.info.get("role") != "slave":
         try:
-            _try(using, {} if masters is None else {"replicas": 0})
+            _try(server.using, {"replicas": 0} if is_master else {})
         except LockError as error:
-            cause = getattr(error, "cause", "")
-            if cause in _ABSENT:
-                raise
-            number, said = "D004", str(error.__cause__ or error).rstrip(".")
-            if cause == "denied" or any(one in said.lower() for one in _NOT_THERE):
-                number = "D002"
-            elif cause == "readonly":
-                number = "D003"
-            elif isinstance(error, LockUnsupported) or error.__cause__ is None:
-                number = "D009"
+            number, said = _refusal(error), str(error.__cause__ or error).rstrip(".")
         else:
             return
     text, hint = _REFUSALS[number]
-    text = text.format(said=said, wanted=get_config()["REPLICAS"], there=server.replicas)
-    yield message(number, text, hint, kind=checks.Error)
+    yield message(number, text.format(said), hint, kind=checks.Error)
+
+
+def _refusal(error: LockError) -> str:
+    """Return what kind of a refusal it is. Raises it where Redis is not there."""
+    cause, said = getattr(error, "cause", ""), str(error).lower()
+    if cause in _ABSENT:
+        raise error
+    if cause == "denied" or any(one in said for one in _NOT_THERE):
+        return "D002"
+    return "D003" if cause == "readonly" else "D004"
 
 
 def _try(using: str, more: dict[str, Any]) -> None:
@@ -285,6 +276,22 @@ def _try(using: str, more: dict[str, Any]) -> None:
         with first, second:
             look.get(first.name)
     look.find(1, within=1)
+
+
+def check_own_server(server: Server, masters: dict[str, str]) -> Iterator[CheckMessage]:
+    """D016: each master of a Redlock is a server of its own.
+
+    ``masters``: the cache alias of each that was met, by what the server calls its run.
+    """
+    other = masters.setdefault(server.info.get("run_id", server.using), server.using)
+    if other != server.using:
+        yield message(
+            "D016",
+            f"The caches {other!r} and {server.using!r} lead to one server, which counts twice "
+            "for a Redlock: with it a majority is lost at once.",
+            "Give each master of a Redlock a server of its own.",
+            kind=checks.Error,
+        )
 
 
 def check_eviction(server: Server) -> Iterator[CheckMessage]:
