@@ -189,28 +189,27 @@ def _of_lock(
     except TypeError:
         return  # a decorator in between changes the arguments, so nothing can be said
     for template in decorated.templates:
-        yield from _of_template(route, view, template, arguments)
+        locked = f"{view} is locked by {template.text!r}, but"
+        yield from _of_template(route, locked, template, arguments)
 
 
 def _of_template(
-    route: _Route, view: str, template: KeyTemplate, arguments: Mapping[str, Any]
+    route: _Route, locked: str, template: KeyTemplate, arguments: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
-    view = f"{view} is locked by {template.text!r}, but"
-    for name in template.fields:
+    for name in dict.fromkeys(template.fields):
         root, dot, _ = name.partition(".")
         is_of_request = dot and root not in arguments
         if not is_of_request and arguments.get(root) is None:
-            text = f"{view} neither the route nor a default gives <{name}> a value."
+            text = f"{locked} neither the route nor a default gives <{name}> a value."
             hint = f"The route gives {', '.join(route.values) or 'no names'}."
             yield message("E010", text, hint)
         is_user = name.startswith("request.user." if "user" in arguments else _OF_USER)
         if is_user and not _requires_login(route.callback):
-            text = f"{view} nothing requires a login: anonymous visitors get 403 for <{name}>."
+            text = f"{locked} nothing requires a login: anonymous visitors get 403 for <{name}>."
             yield message("W007", text, "Write @login_required above @redis_lock.")
-    for name in dict.fromkeys(template.fields):
         if name not in template.types and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
-            text = f"{view} the route gives {name!r} as text. 42 and 042 may be one row there, and "
-            text += "are two locks."
+            text = f"{locked} the route gives {name!r} as text. 42 and 042 may be one row there, "
+            text += "and are two locks."
             hint = f"Write <{name}:int> or <{name}:uuid> in the key; "
             hint += f"<{name}:str> where each text is another row."
             yield message("W005", text, hint)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from .core.options import checked_replicas, milliseconds, seconds_or_none, waiting_time
@@ -66,10 +65,7 @@ def get_config() -> dict[str, Any]:
 
 def _checked() -> dict[str, Any]:
     # A misspelt CACHE, say, would have one machine lock elsewhere than the others.
-    is_installed = True
-    with suppress(AppRegistryNotReady):
-        is_installed = apps.is_installed(APP)
-    if not is_installed:
+    if apps.apps_ready and not apps.is_installed(APP):
         raise ImproperlyConfigured(
             f"add {APP!r} to INSTALLED_APPS: without it nothing checks the settings, and a "
             "busy view has no page"

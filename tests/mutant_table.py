@@ -58,6 +58,21 @@ OPERATORS = [
         f"{WIRE}/test_plain.py::test_what_could_do_more_than_be_read_is_escaped",
     ),
     Mutant(
+        "a finding of the doctor can be silenced",
+        "management/locks/doctor.py",
+        "if not one.is_silenced()",
+        "if True",
+        "tests/management/commands/test_doctor.py::test_d008_no_persistence_which_may_be_silenced",
+    ),
+    Mutant(
+        "the doctor calls a replica one, also where that takes writes",
+        "management/locks/doctor.py",
+        'if server.info.get("role") != "slave":',
+        "if True:",
+        "tests/management/commands/test_doctor.py::"
+        "test_d003_a_replica_whether_it_takes_writes_or_not",
+    ),
+    Mutant(
         "locks check tells of a lock that is held for too long",
         "management/locks/checking.py",
         "if limit is not None and value > limit:",
