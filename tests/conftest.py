@@ -18,6 +18,7 @@ from django.core.management.commands import flush
 from django.core.management.sql import sql_flush as sql_of_django
 from django.test import override_settings
 
+from django_setnx_lock.testing import real_redis
 from tests import databases
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries, server_kinds
@@ -257,6 +258,13 @@ def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         pool = factory._pools.pop(real_server.url, None)
         if pool is not None:
             pool.disconnect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_may_be_real() -> Iterator[None]:
+    """Have no test refused its server because another has imported the kit."""
+    with real_redis():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .guard import real_redis
     from .helpers import LockTester, LockTestMixin
+    from .runner import LockTestRunner
 
-__all__ = ["LockTestMixin", "LockTester"]
+__all__ = ["LockTestMixin", "LockTestRunner", "LockTester", "real_redis"]
+_ELSEWHERE = {"LockTestRunner": "runner", "real_redis": "guard"}
 
 
 def __getattr__(name: str) -> Any:
     # Late, as pytest imports this in every project where the package is installed.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import helpers
-
-    return getattr(helpers, name)
+    return getattr(import_module(f".{_ELSEWHERE.get(name, 'helpers')}", __name__), name)

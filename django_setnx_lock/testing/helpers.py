@@ -14,15 +14,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from ..core.errors import LockError, LockLost
+from ..core.errors import LockError
 from ..core.holder import Holder
 from ..core.inspection.inspector import Inspector
 from ..core.inspection.lock_info import LockInfo, State
+from ..core.process import current
 from ..core.protocol.keys import name_for
 from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions
-from . import inside
-from .server import Clocks, MemoryServers
+from . import guard, inside  # noqa: F401 - a test without the kit is refused a real Redis
+from .memory import Memory
 
 if TYPE_CHECKING:
     from django.test import SimpleTestCase
@@ -37,19 +38,17 @@ else:
 
 Leftovers = Literal["fail", "warn", "ignore"]
 _Result = TypeVar("_Result")
-_FREE = frozenset({State.FREE})
 
 
 class LockHelpers:
     """The helpers of the ``TestCase`` mixin and of the pytest fixture; see :doc:`testing`."""
 
-    _started: Clocks | None = None
+    _started: Memory | None = None
 
     def _start_locks(self) -> ExitStack:
         """Begin with empty servers, and return what is to be closed at the end."""
         started = ExitStack()
-        memory = started.enter_context(MemoryServers())
-        self._started = started.enter_context(Clocks(memory))
+        self._started = started.enter_context(Memory())
         return started
 
     def _report_leftovers(self, leftovers: Leftovers) -> None:
@@ -57,20 +56,20 @@ class LockHelpers:
         known = get_args(Leftovers)
         if leftovers not in known:
             raise ValueError(f"for leftover locks give one of {known}, not {leftovers!r}")
-        if leftovers != "ignore" and (left := _aside(self._clocks.servers.left_held)):
+        if leftovers != "ignore" and (left := _aside(self._memory.left_held)):
             text = "locks are held at the end of the test: " + "; ".join(map(_described, left))
             if leftovers == "fail":
                 raise AssertionError(text)
             warnings.warn(text, stacklevel=2)
 
     @property
-    def _clocks(self) -> Clocks:
+    def _memory(self) -> Memory:
         if self._started is None:
             raise RuntimeError("there is no server in memory yet: call super().setUp() in setUp()")
         return self._started
 
     def _info(self, key: str, using: str | None) -> LockInfo:
-        self._clocks  # noqa: B018 - says what is missing
+        self._memory  # noqa: B018 - says what is missing
         return _aside(lambda: inspector(using).get(name_for(key_prefix(), key)))
 
     @contextmanager
@@ -83,9 +82,19 @@ class LockHelpers:
         ``renew``; ``label``, ``note`` and ``user`` are for the record of the holder. Raises
         LockBusy where it is held already.
         """
-        self._clocks  # noqa: B018 - says what is missing
-        given = replace(LockOptions(**options), reentrant=False)
-        held = _aside(lambda: _take_elsewhere(key, user, given))
+        self._memory  # noqa: B018 - says what is missing
+        given = LockOptions(**options)
+        one = make_one(key, replace(given, reentrant=False))
+        record = Holder(
+            label=given.label,
+            user=user,
+            note=given.note,
+            host="elsewhere.invalid",
+            pid=os.getpid() + 1,
+            thread="MainThread",
+        ).to_json()
+        owner = current(_get_running_loop() is not None)
+        held: LockHandle = _aside(lambda: inside.take_as(one, record, owner))
         try:
             yield held
         finally:
@@ -99,48 +108,50 @@ class LockHelpers:
         It is as if its lease had run out; with ``by`` or ``reason`` it is force-released. Raises
         LookupError where nothing of the kind is held here.
         """
+        key = held if isinstance(held, str) else held.key
         if isinstance(held, str):
-            found: list[Any] = inside.held_here(name_for(key_prefix(), held))
+            grants = inside.held_here(name_for(key_prefix(), key))
         else:
-            found = [held.grant]
-        if not found:
-            raise LookupError(f"the lock {held!r} is not held by this process")
-        for one in dict.fromkeys(found):
-            error = _aside(partial(_taken_away, one, by, reason))
-            one.lose(error or one.ran_out())
+            grants = [held.grant] if held.grant.held_by() else []
+        if not grants:
+            raise LookupError(f"the lock {key!r} is not held by this process")
+        for grant in grants:
+            _aside(partial(_take_away, grant, by, reason))
+            error = _aside(partial(inside.loss_of, grant)) if by or reason else grant.ran_out()
+            grant.lose(error)
 
     def unreachable(self) -> AbstractContextManager[None]:
         """Let nobody reach Redis for the time of the block: LockUnavailable."""
-        return self._clocks.servers.unreachable()
+        return self._memory.unreachable()
 
     def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass at once, for leases, renewals, and threads that wait.
 
         Not in asyncio: there is :meth:`aadvance`. Raises ValueError for a negative time.
         """
-        self._clocks.advance(seconds)
+        self._memory.advance(seconds)
 
     async def aadvance(self, seconds: float) -> None:
         """Do the same for what was taken in this event loop. Tasks that wait sleep on, though."""
-        await self._clocks.aadvance(seconds)
+        await self._memory.aadvance(seconds)
 
     def assert_locked(self, key: str, *, using: str | None = None) -> LockInfo:
         """Assert that ``key`` is held in the cache ``using``; return by whom, and what is known."""
         info = self._info(key, using)
-        if info.state in _FREE:
+        if info.state is State.FREE:
             raise AssertionError(f"nobody holds the lock {key!r}")
         return info
 
     def assert_not_locked(self, key: str, *, using: str | None = None) -> None:
         """Assert that anybody may take ``key`` now."""
         info = self._info(key, using)
-        if info.state not in _FREE:
+        if info.state is not State.FREE:
             raise AssertionError(f"the lock is not free: {_described(info)}")
 
     def assert_released(self, key: str, *, using: str | None = None) -> None:
         """Assert that nobody holds ``key`` any more; ``min_hold`` may still keep it from others."""
         info = self._info(key, using)
-        if info.state not in {*_FREE, State.KEPT}:
+        if info.state not in {State.FREE, State.KEPT}:
             raise AssertionError(f"the lock was not released: {_described(info)}")
 
     def assert_waiting(
@@ -197,9 +208,7 @@ class LockTestMixin(LockHelpers, _TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        memory = MemoryServers()
-        memory.__enter__()
-        cls.addClassCleanup(memory.close)
+        cls.addClassCleanup(Memory().__enter__().close)
         super().setUpClass()
 
     def setUp(self) -> None:
@@ -222,31 +231,9 @@ def _aside(func: Callable[[], _Result]) -> _Result:
         return thread.submit(func).result()
 
 
-def _take_elsewhere(key: str, user: str, options: LockOptions) -> LockHandle:
-    """Take ``key`` as another process would. Raises LockBusy."""
-    one = make_one(key, options)
-    record = Holder(
-        label=options.label,
-        user=user,
-        note=options.note,
-        host="elsewhere.invalid",
-        pid=os.getpid() + 1,
-        thread="MainThread",
-    ).to_json()
-    return inside.take_as(one, record)  # type: ignore[no-any-return]  # it is one
-
-
-def _taken_away(grant: Any, by: str, reason: str) -> LockLost | None:
-    """Take it away on the server; return what its holder is told, if by somebody."""
-    name = inside.name_of(grant)
+def _take_away(grant: Any, by: str, reason: str) -> None:
+    name = grant.target.keys[0]
     looking = Inspector(grant.target.client, name.removesuffix(grant.key))
     seen = looking.get(name)
-    mine = [one for one in seen.holders if one.token == grant.token]
-    if not grant.handles or not seen.is_held:
-        raise LookupError(f"the lock {grant.key!r} is not held, and so cannot be lost")
-    fingerprint = mine[0].fingerprint if mine else seen.fingerprint
-    looking.force_release(name, fingerprint, by=by, reason=reason)
-    error = inside.loss_of(grant)
-    if error is None:
-        raise AssertionError(f"the lock {grant.key!r} could not be taken away")
-    return error if by or reason else None
+    mine = [share.fingerprint for share in seen.holders if share.token == grant.token]
+    looking.force_release(name, mine[0] if mine else seen.fingerprint, by=by, reason=reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from ..core.connections.backend import BLOCKING, run
@@ -15,79 +15,76 @@ from ..core.process import Owner, here
 from ..core.protocol import requests
 from ..core.protocol.replies import lost
 
-__all__ = ["SCRIPTS", "forget", "held_here", "loss_of", "name_of", "renewals", "take_as"]
-
 _scripts = [one for one in vars(requests).values() if isinstance(one, requests.Script)]
 # In memory a waiter fetches its mail only once its thread runs, and nobody is dead: who looks
 # whether those have come whom a lock was given to is told that they have.
 SCRIPTS = {one.sha: "return false" if one is requests.LOOK else one.source for one in _scripts}
 
 
-class Renewals:
-    """What renews the locks that were taken at the servers of some sessions."""
-
-    def __init__(self, each: Iterable[Any]) -> None:
-        self._each = [one for one in each if one is not None]
-
-    def grants(self) -> list[Any]:
-        """Return what is renewed, or looked after."""
-        found = [reference() for one in self._each for reference in list(one._grants)]
-        return [grant for grant in found if grant is not None]
-
-    def next_due(self) -> float:
-        """Return when the next renewal or the end of a lease is due; ``inf`` for never."""
-        at_work = [one for one in self._each if one._worker is not None]
-        beats = [one._heartbeat.next_due(one._held()) for one in at_work]
-        return min([*beats, *(min(one.due, one.end) for one in self.grants())], default=math.inf)
-
-    def wake(self) -> None:
-        """Have what is due done now."""
-        for one in self._each:
-            one.wake()
+def _renewals() -> list[Any]:
+    """Return what renews locks here, of threads and of event loops."""
+    sessions = list(here().sessions.values())
+    found = [one for session in sessions for one in (session.renewal, *session.renewals.values())]
+    return [renewal for renewal in found if renewal is not None]
 
 
-def _sessions() -> list[Any]:
-    return list(here().sessions.values())
+def held_here(name: str) -> list[Any]:
+    """Return the grants of this process for the lock ``name``."""
+    grants = [grant for renewal in _renewals() for grant in renewal._held()]
+    return [grant for grant in grants if grant.target.keys[0] == name and not grant.is_over]
 
 
-def _everywhere() -> Renewals:
-    return Renewals(
-        [one for each in _sessions() for one in (each.renewal, *each.renewals.values())]
-    )
+def next_due() -> float:
+    """Return when the next renewal or the end of a lease is due; ``inf`` for never."""
+    grants = [grant for renewal in _renewals() for grant in renewal._held()]
+    return min([min(grant.due, grant.end) for grant in grants], default=math.inf)
 
 
-def take_as(lock: Any, record: str) -> Any:
-    attempt = Attempt(lock.target, lock.session_for(BLOCKING), Owner(), None)
+def renew_now() -> None:
+    """Do at once what is due of the locks that threads hold."""
+    for renewal in _renewals():
+        if not renewal.io.is_asyncio:
+            run(renewal._run_once())
+
+
+async def arenew_now() -> None:
+    """Do the same, and for the locks that tasks of this event loop hold."""
+    await asyncio.to_thread(renew_now)
+    for renewal in _renewals():
+        if renewal.io.is_asyncio and renewal._loop is asyncio.get_running_loop():
+            await renewal._run_once()
+
+
+def forget(servers: Collection[int]) -> None:
+    for session in list(here().sessions.values()):
+        if session.place[0] in servers and session.renewal is not None:
+            session.renewal._grants.clear()
+            session.renewal._heartbeat = Heartbeat()
+
+
+def take_as(lock: Any, record: str, owner: Owner) -> Any:
+    """Take ``lock`` for the holder of ``record``, which ``owner`` lets go. Raises LockBusy."""
+    attempt = Attempt(lock.target, lock.session_for(BLOCKING), owner, None)
     attempt._record = record
     return run(attempt.take(BLOCKING, 0))
 
 
-def held_here(name: str) -> list[Any]:
-    grants = _everywhere().grants()
-    return [one for one in grants if one.target.keys[0] == name and not one.is_over]
-
-
 def loss_of(grant: Any) -> LockLost | None:
+    """Return why ``grant`` is lost, by what its server says."""
     reply = run(grant.session.call(BLOCKING, grant.renew_request(-1), grant.key))
     return None if reply.value[0] == b"OK" else lost(grant.key, reply.value[1])
 
 
-def name_of(grant: Any) -> str:
-    name: str = grant.target.keys[0]
-    return name
+def may_be_let_go(attempt: Any) -> bool:
+    """Return whether somebody else is at work here who holds what ``attempt`` waits for."""
 
+    def is_at_work(owner: Owner | None) -> bool:
+        if owner is None:
+            return True
+        # A thread that waits lets nothing go, in whatever context it has taken it.
+        is_me = owner is attempt.owner or (
+            owner.kind == attempt.owner.kind == "thread" and owner.thread is attempt.owner.thread
+        )
+        return not is_me and not owner.has_ended
 
-def renewals(*, of_loop: bool = False) -> list[Any]:
-    sessions = _sessions()
-    threads = Renewals([one.renewal for one in sessions])
-    if not of_loop:
-        return [threads]
-    loop = asyncio.get_running_loop()
-    return [Renewals([one.renewals.get(loop) for one in sessions]), threads]
-
-
-def forget(servers: Collection[int]) -> None:
-    for session in _sessions():
-        if session.place[0] in servers and session.renewal is not None:
-            session.renewal._grants.clear()
-            session.renewal._heartbeat = Heartbeat()
+    return any(is_at_work(grant.owner) for grant in held_here(attempt.target.keys[0]))

@@ -50,13 +50,15 @@ def entry_points() -> str:
     return f"[pytest11]{setup['options.entry_points']['pytest11']}\n"
 
 
-def run_pytest(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    folder: Path, tests: str, *arguments: str, settings: str = SETTINGS
+) -> subprocess.CompletedProcess[str]:
     """Run ``tests`` where the package is installed, as far as pytest can tell."""
     installed = folder / "site" / "django_setnx_lock_as_installed-1.dist-info"
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Name: django-setnx-lock-as-installed\nVersion: 1\n")
     (installed / "entry_points.txt").write_text(entry_points())
-    (folder / "project_settings.py").write_text(SETTINGS)
+    (folder / "project_settings.py").write_text(settings)
     (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\n")
     path = os.pathsep.join(map(str, (installed.parent, ROOT, folder)))
