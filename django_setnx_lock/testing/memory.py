@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -45,8 +46,8 @@ _NOT_LEFT = frozenset({State.FREE, State.KEPT, State.NO_LOCK})
 _PAUSE = 0.001
 # So many seconds of real time has a thread that was woken, to sleep again or to have the lock.
 _AWAKE_FOR = 1.0
-# A waiter asks again that often, by the clocks, so that nobody takes it for dead.
-_STEP = 5.0
+# The clocks stop that often: the answer of a server that is asked meanwhile is not to be too late.
+_STEP = 2.0
 
 
 class MemoryServer(fakeredis.FakeServer):
@@ -115,7 +116,7 @@ class Memory(ExitStack):
         self._wall = SimpleNamespace(**{**vars(wall), "time": lambda: wall.time() + self.ahead})
         for module in timed:
             self.enter_context(patch.object(module, "time", self._wall))
-        self.enter_context(patch.object(Attempt, "_wait", self._observed(Attempt._wait)))
+        self.enter_context(patch.object(Attempt, "take", self._observed(Attempt.take)))
         self.enter_context(patch.object(Attempt, "_sleep", self._shortened(Attempt._sleep)))
         return self
 
@@ -199,21 +200,23 @@ class Memory(ExitStack):
         is_patient = self._all_sleep()
         yield
         while self.ahead < end:
-            step = min(max(inside.next_due() - clock.now(), _PAUSE), _STEP)
+            wakes_in = min(list(self._asleep.values()), default=math.inf) - self._wall.time()
+            due_in = inside.next_due() - clock.now()
+            step = min(max(min(wakes_in, due_in), _PAUSE), _STEP)
             with self._all_awake():
                 self.ahead = min(end, self.ahead + step)
             yield
             # Time that goes on while somebody is about to ask would take him for dead.
             is_patient = is_patient and self._all_sleep()
 
-    def _observed(self, wait: Any) -> Any:
-        """Return the waiting of an attempt, noted where a thread waits."""
+    def _observed(self, take: Any) -> Any:
+        """Return what takes a lock, noted where a thread may wait: it queues before it sleeps."""
 
-        async def observed(attempt: Any, io: Any, *args: Any) -> Any:
-            if not io.is_asyncio and not attempt.target.scripts.polls:
+        async def observed(attempt: Any, io: Any, limit: float | None) -> Any:
+            if limit != 0 and not io.is_asyncio and not attempt.target.scripts.polls:
                 self._waiting.add(attempt)
             try:
-                return await wait(attempt, io, *args)
+                return await take(attempt, io, limit)
             finally:
                 self._waiting.discard(attempt)
 
@@ -241,7 +244,7 @@ class Memory(ExitStack):
     def sleeping(self, seconds: float | None) -> Iterator[None]:
         """Note that the caller sleeps at a server for ``seconds`` (None: without end)."""
         sleeper = object()
-        self._asleep[sleeper] = self._wall.time() + (seconds or float("inf"))
+        self._asleep[sleeper] = self._wall.time() + (seconds or math.inf)
         try:
             yield
         finally:
@@ -253,7 +256,7 @@ class Memory(ExitStack):
         while any(server.connected for server in self._servers):
             ends = list(self._asleep.values())
             # Somebody who is to wake by now may not have done so.
-            is_still = min(ends, default=float("inf")) > self._wall.time()
+            is_still = min(ends, default=math.inf) > self._wall.time()
             if is_still and len(ends) == len(self._waiting):
                 break
             if time.monotonic() > give_up_at:

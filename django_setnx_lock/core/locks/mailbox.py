@@ -61,7 +61,7 @@ class ThreadMailbox:
         self._read()
         reply = None
         if request is not None:
-            try:
+            try:  # noqa: SIM105 - suppress() takes longer
                 reply = self._read()
             except redis_exceptions.NoScriptError:
                 pass  # asked anew
@@ -70,11 +70,11 @@ class ThreadMailbox:
 
     def _listen(self, seconds: float, request: Request | None) -> None:
         # A sleep of 0 would have no end. The fake blocks as this is sent.
-        is_short = request is not None or not hasattr(self._connection._sock, "settimeout")
-        lasts = max(seconds, 0.01) if is_short else _THREAD_LISTENS_FOR
+        is_fake = not hasattr(self._connection._sock, "settimeout")
+        lasts = max(seconds, 0.01) if is_fake or request is not None else _THREAD_LISTENS_FOR
         packed = pack("BRPOP", self.key, f"{lasts:.2f}") + (request.pack() if request else b"")
         listen = Request(LISTEN, (self.key, f"{self.key}:awake"), ()).pack_in_full()
-        self._until = clock.now() + self._session.limit
+        self._until = clock.now() + self._session.limit + (lasts if is_fake else 0)
         self._connection.send_packed_command((listen, packed), check_health=False)
         self._read()
         self._until += lasts
