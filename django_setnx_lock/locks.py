@@ -69,7 +69,9 @@ def lock(
     """
     chosen = _DEFAULTS
     if options:
-        for name in _INSTEAD.keys() & options:
+        for name in _INSTEAD:
+            if name not in options:
+                continue
             raise TypeError(f"lock() has no option {name!r}: write {_INSTEAD[name]}")
         chosen = lock_options(options)
     if more:
