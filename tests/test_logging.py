@@ -24,6 +24,7 @@ import django_setnx_lock
 from django_setnx_lock import (
     LockBusy,
     LockError,
+    LockLost,
     LockUnavailable,
     inspector,
     lock,
@@ -153,7 +154,8 @@ def drive(proxy: Proxy, rf: RequestFactory) -> None:
             raise ZeroDivisionError
     call_command("with_lock", "k", "true")
     lose_by_an_outage(proxy)
-    redis_lock("view", using="default")(view_that_loses)(rf.get("/"))
+    with pytest.raises(LockLost):
+        redis_lock("view", using="default")(view_that_loses)(rf.get("/"))
 
 
 def view_that_loses(request: object) -> HttpResponse:
