@@ -31,6 +31,7 @@ from django_setnx_lock import (
     redis_lock,
 )
 from django_setnx_lock.core import RedisLock
+from django_setnx_lock.middleware import LockMiddleware
 from django_setnx_lock.signals import lock_acquired
 from tests.processes import eventually
 from tests.servers import ONCE
@@ -154,8 +155,10 @@ def drive(proxy: Proxy, rf: RequestFactory) -> None:
             raise ZeroDivisionError
     call_command("with_lock", "k", "true")
     lose_by_an_outage(proxy)
-    with pytest.raises(LockLost):
-        redis_lock("view", using="default")(view_that_loses)(rf.get("/"))
+    view = redis_lock("view", using="default")(view_that_loses)
+    with pytest.raises(LockLost) as lost:
+        view(rf.get("/"))
+    LockMiddleware(view).process_exception(rf.get("/"), lost.value)
 
 
 def view_that_loses(request: object) -> HttpResponse:
