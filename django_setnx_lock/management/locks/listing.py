@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -26,6 +27,7 @@ from django_setnx_lock.descriptions import (
     redis_facts,
     since,
     urgency,
+    usual_hold,
     waiters,
 )
 from django_setnx_lock.history import last
@@ -183,7 +185,12 @@ def show(options: dict[str, Any], out: OutputWrapper) -> None:
 def _in_full(one: Found) -> Iterator[str]:
     """Yield all there is to say of a lock, of each who holds it, and of who waits."""
     said, info = one.said, one.info
-    yield from _pairs([("Cache", one.using), *facts(said), *hold_facts(said)])
+    usual = ""
+    # The rest is known all the same.
+    with suppress(LockUnavailable):
+        usual = usual_hold(last(one.using, name=info.name))
+    more = [("Usually held for", usual)] if usual else []
+    yield from _pairs([("Cache", one.using), *facts(said), *hold_facts(said), *more])
     for number, share in enumerate(said.shares, 1):
         # But the name and the type, which all have.
         own = _pairs([*hold_facts(share), *redis_facts(share)[2:]])

@@ -24,6 +24,7 @@ from django_setnx_lock.core import LockHandle, State
 from tests.management.commands.conftest import Locks
 from tests.management.conftest import SECONDS, Program
 from tests.management.holders import age_sharer, client_of, kill_holder, revive_holder
+from tests.past import note
 from tests.servers import FakeServer
 from tests.support.seams import any_lock
 
@@ -98,6 +99,14 @@ def test_show_tells_each_who_holds_it_with_others(locks: Locks, readers: list[Lo
         assert share.fingerprint in shown
         assert share.holder is not None
         assert f"{share.holder.note}\n" in shown
+
+
+def test_show_tells_how_long_such_a_hold_usually_lasts(locks: Locks) -> None:
+    note("k", held_for=120.0)
+    with lock("k"):
+        shown = locks("show", "k").out
+
+    assert re.search(r"^Usually held for: +2 min ", shown, re.MULTILINE)
 
 
 def test_show_has_a_json_form(locks: Locks) -> None:
