@@ -684,16 +684,23 @@ LOCKS = [
     Mutant(
         "who waits for one of several keys renews those it holds",
         f"{CORE}/locks/several.py",
-        "return min(longest, self.target.options.lease / 3) if self._at else longest",
-        "return longest",
+        "keepers += _keeper(io, taken[-1])",
+        "keepers += [taken[-1]]",
         f"{CONTRACT}/test_several.py::test_what_is_held_early_outlives_its_lease_and_is_whole_in_the_end",
     ),
     Mutant(
-        "what stands behind a lost key is let go",
+        "who has waited for one of several keys has those before it still",
         f"{CORE}/locks/several.py",
-        "unwanted = [*self.targets[self._at + 1 : before + 1]]",
-        "unwanted: list[Target] = []",
-        f"{CONTRACT}/test_several.py::test_who_loses_an_earlier_one_as_it_waits_and_gives_up_leaves_no_place",
+        "await check_each(io, held.parts)",
+        "pass",
+        f"{CONTRACT}/test_several.py::test_an_operator_who_takes_an_earlier_one_away_ends_no_wait",
+    ),
+    Mutant(
+        "one of several that was let go is asked about no longer",
+        f"{CORE}/locks/several.py",
+        "left = self._left or self.parts",
+        "left = self.parts",
+        f"{CONTRACT}/test_several.py::test_one_can_be_let_go_before_the_others",
     ),
     Mutant(
         "what is renewed is asked for again when the connection broke",
@@ -928,9 +935,9 @@ LOCKS = [
     Mutant(
         "an interrupt gives back what several keys were had again by",
         f"{CORE}/locks/several.py",
-        "taken.append(await lock._again(io, by))\n                    if taken[-1] is None:",
+        "taken.append(await lock._again(io, by))\n            if taken[-1] is None:",
         "had = await lock._again(io, by)\n"
-        "                    taken.append(had)\n                    if had is None:",
+        "            taken.append(had)\n            if had is None:",
         "tests/faults/test_interrupts_many.py::test_no_interrupt_leaves_a_lock_behind",
     ),
     Mutant(

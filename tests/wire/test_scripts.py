@@ -57,7 +57,6 @@ def everything(token: str) -> list[tuple[str, ...]]:
         ("acquire", token, "1000", RECORD, "0", ""),
         ("acquire", *waits),
         ("several", token, "1000", RECORD, "0", ""),
-        ("several", *waits),
         *(("release", token, how) for how in ("", "repeat", "cancel", "doubt")),
         ("release", token, "", "500"),
         *(("renew", token, ms) for ms in ("-1", "0", "5000")),
@@ -238,9 +237,6 @@ def test_several_are_taken_as_far_as_they_go(redis_client: redis.Redis) -> None:
     left, busy = run(redis_client, "several", "w2", *request, at=at)
     assert (left, busy[0]) == ([b"LEFT"], b"BUSY")
     assert not redis_client.exists("{s}a")
-    first, busy = run(redis_client, "several", "w2", "1000", RECORD, "1000", "box", at=at)
-    assert (first[0], busy[0]) == (b"OK", b"BUSY")
-    assert run(redis_client, "release", "w1", "", at=at[2:4]) == [b"OK", b"w2"]
 
 
 def queue(client: redis.Redis, token: str, *, is_asleep: bool = True) -> None:

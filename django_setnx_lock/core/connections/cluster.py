@@ -200,9 +200,6 @@ class ClusterSession(Session):
         until = began + limits * self.limit
         # Who waits for a lock names a mailbox, and who does not can be undone, too.
         waits = len(request.args) > 4
-        if waits and _slot(request.args[4]) != _slot(request.keys[0]):
-            # That of another of several locks: there is another one when this is waited for.
-            request = request._replace(args=(*request.args[:3], "0"))
         patience = _MEANWHILE if waits else _AT_ONCE if undo is not None else math.inf
         (found,) = await self._exchange(io, [request], until, began + patience, undo)
         if isinstance(found, Reply):

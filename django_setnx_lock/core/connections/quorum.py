@@ -120,7 +120,7 @@ class QuorumSession(Session):
     others do not decide. So a server that hangs costs its limit once, until it answers again.
     """
 
-    takes_together = False
+    asks_together = False
 
     def __init__(self, masters: Masters) -> None:
         self.names = masters.names

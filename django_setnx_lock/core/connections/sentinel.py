@@ -57,9 +57,8 @@ class SentinelSession(Session):
         self._is_followed = pool.is_master
         # The connections, and the event loop of each, None for a thread's.
         self._made: WeakKeyDictionary[Any, asyncio.AbstractEventLoop | None] = WeakKeyDictionary()
-        # By the token of who is in a queue, since when there is no primary (inf: there is one), and
-        # how many locks had an answer.
-        self._queued: dict[tuple[str, ...], tuple[float, int]] = {}
+        # By the token of who is in a queue, since when there is no primary; inf: there is one.
+        self._queued: dict[tuple[str, ...], float] = {}
         self.aio_connection = partial(_aio_connection, self._made, self.aio_connection)
 
     @classmethod
@@ -70,24 +69,21 @@ class SentinelSession(Session):
         self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
     ) -> Reply:
         await self._follow(io)
-        # Who waits names a mailbox, and may ask for several locks.
-        token, waits, several = request.args[:1], len(request.args) > 4, len(request.keys) > 3
+        # Who waits names a mailbox.
+        token, waits = request.args[:1], len(request.args) > 4
         try:
             reply = await super().call(io, request, key, undo, limits)
         except LockUnavailable as error:
-            began, count = self._queued.get(token, (-math.inf, 0)) if waits else (-math.inf, 0)
+            began = self._queued.get(token, -math.inf) if waits else -math.inf
             if error.cause not in _PASSING or clock.now() > began + LONGEST_OUTAGE:
                 raise
             if began == math.inf:
-                self._queued[token] = clock.now(), count
+                self._queued[token] = clock.now()
                 logger.debug("waits on for the lock %r through an outage: %s", key, error)
-            busy = [b"BUSY", _PAUSE_MS, b"", None]
-            value = [*[[b"OK"]] * (count - 1), busy] if several else busy
-            return Reply(value, clock.now(), was_retried=True)
-        values = reply.value if several else [reply.value]
+            return Reply([b"BUSY", _PAUSE_MS, b"", None], clock.now(), was_retried=True)
         self._queued.pop(token, None)
-        if waits and values[-1][0] == b"BUSY":
-            self._queued[token] = math.inf, len(values)
+        if waits and reply.value[0] == b"BUSY":
+            self._queued[token] = math.inf
         return reply
 
     async def call_many(

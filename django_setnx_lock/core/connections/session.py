@@ -40,8 +40,8 @@ class Session:
     longest_sleep = math.inf
     # Whether its locks can be in an index.
     has_index = True
-    # Whether several locks can be taken together, and asked for in one request.
-    takes_together = asks_together = True
+    # Whether several locks can be asked for in one request.
+    asks_together = True
 
     def __init__(self, pool: Any, limit: float | None = None) -> None:
         """``limit``: None for the socket timeout of ``pool``."""

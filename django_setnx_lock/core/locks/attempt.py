@@ -249,11 +249,9 @@ class Attempt:
     def _cancelling(self, target: Target, how: str) -> Request:
         return Request(target.scripts.release, target.keys, (self.token, how))
 
-    async def _cancel(
-        self, io: Backend, *, in_doubt: bool, within: float = math.inf, only: Sequence[Target] = ()
-    ) -> None:
-        """Give up whatever was or will be granted to the token, of all targets or ``only`` some."""
-        targets, how = only or self.targets, "doubt" if in_doubt else "cancel"
+    async def _cancel(self, io: Backend, *, in_doubt: bool, within: float = math.inf) -> None:
+        """Give up whatever was or will be granted to the token."""
+        targets, how = self.targets, "doubt" if in_doubt else "cancel"
         asked = [(self._cancelling(target, how), target.key) for target in targets]
         replies = await self.session.call_many(io, asked, min(self.session.limit, within))
         for target, reply in zip(targets, replies, strict=True):

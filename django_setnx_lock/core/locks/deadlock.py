@@ -34,8 +34,6 @@ class WatchfulAttempt(Attempt):
 
     _has_warned = False
     _looked_at = 0.0
-    # How many of several locks are held meanwhile.
-    _at = 0
 
     async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
         longest, options = await super()._longest_sleep(io, busy), self.target.options
@@ -67,7 +65,7 @@ class WatchfulAttempt(Attempt):
             is_held = grant is not None and grant.is_here and not grant.is_over
             if place == session.place and is_held and grant.owner is self.owner and grant.held_by():
                 held[name] = grant.token
-        return held | {target.keys[0]: self.token for target in self.targets[: self._at]}
+        return held
 
     async def _look(self, io: Backend, busy: Busy, every: float, held: dict[str, str]) -> None:
         """Say who waits while it holds what is ``held``. Raises LockDeadlock."""

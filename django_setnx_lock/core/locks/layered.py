@@ -57,7 +57,8 @@ class LockHandle(Giver, Borrower):
         """Let the lock go later: return what does that, and is called by whom it is left to.
 
         It is held and renewed as before for as long as somebody refers to that; this handle counts
-        as released. Raises LockError and LockLost as :meth:`extend`.
+        as released. Where that is to outlive the thread or task that took the lock, call
+        :meth:`handover` first. Raises LockError and LockLost as :meth:`extend`.
         """
         return self._detached().release
 

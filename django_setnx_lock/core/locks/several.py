@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -11,7 +12,7 @@ from weakref import ref
 
 from .. import clock
 from ..connections.backend import Backend
-from ..errors import LockError, LockLost, LockUnavailable, LockUnsupported
+from ..errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from ..options import checked_callback
 from ..protocol.replies import Busy, Reply
 from ..protocol.requests import Request
@@ -20,6 +21,7 @@ from .grant import Grant, look
 from .layered import LockHandle, RedisLock
 from .local import LocalLock
 from .operations import Handle
+from .renewal import renewal_of
 from .scope import CancelScope
 
 if TYPE_CHECKING:
@@ -34,107 +36,52 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.lock")
 
 
-class SeveralAttempt(WatchfulAttempt):
-    """An attempt at several locks, in the order of their names, by one token.
+class _Together(WatchfulAttempt):
+    """One try to take several locks of one server, all of them or none, by one token.
 
-    Each request asks for all of them, also for those that are held by then: that renews these while
-    the caller waits for another, and shows if one was lost. What comes behind the first that is not
-    to be had is not asked for, so no two callers wait for each other. That first one is ``target``.
+    ``is_last``: whether the caller gives up then.
     """
 
-    def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
+    def __init__(
+        self, targets: Sequence[Target], session: Session, owner: Owner, *, is_last: bool
+    ) -> None:
         super().__init__(targets[0], session, owner, None)
         self.targets = targets
+        self._is_last = is_last
+
+    def _request(self) -> Request:
+        names = [key for target in self.targets for key in target.keys[:2]]
+        script: Any = self.target.scripts.several
+        keys = (*names, *self.target.keys[2:])
+        return super()._request()._replace(script=script, keys=keys)
+
+    async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
+        # They end with the first that is not to be had.
+        *values, last = reply.value
+        self.target = self.targets[len(values)]
+        for target, value in zip(self.targets, values, strict=False):
+            if len(value) > 2:
+                await look(io, self.session, target, value[3])
+        if last[0] != b"OK" and [value for value in values if value[0] == b"OK"]:
+            # The script has let go only what nobody else waits for.
+            await self._cancel(io, in_doubt=reply.was_retried)
+        answer = await super()._read(io, reply._replace(value=last))
+        if isinstance(answer, Grant):
+            self._grants = [
+                Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
+                for target, value in zip(self.targets, reply.value, strict=True)
+            ]
+            for grant, value in zip(self._grants, reply.value, strict=True):
+                grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
+        return answer
 
     def _hold(self, io: Backend, grant: Grant) -> list[LockHandle]:
         hold = super()._hold
         return [hold(io, grant) for grant in self._grants]
 
-    async def _ask(self, io: Backend) -> Grant | Busy:
-        answer = None
-        while answer is None:
-            answer = await self._read(io, await self._call(io))
-        return answer
-
-    async def _call(self, io: Backend) -> Reply:
-        """Ask for the locks together, else for one after the other as far as they are had."""
-        if self.target.scripts.several is not None and self.session.asks_together:
-            request = self._request()
-            return await self.session.call(io, request, self.target.key, self._undo)
-        args = super()._request().args
-        replies: list[Reply] = []
-        for target in self.targets:
-            request = Request(target.scripts.acquire, target.keys, args)
-            replies.append(await self.session.call(io, request, target.key, self._undo))
-            if replies[-1].value[0] != b"OK":
-                break
-        values, retried = [one.value for one in replies], [one.was_retried for one in replies]
-        return Reply(values, replies[0].sent, any(retried))
-
-    def _request(self) -> Request:
-        names = [key for target in self.targets for key in target.keys[:2]]
-        request = super()._request()
-        script = self.target.scripts.several or request.script
-        return request._replace(script=script, keys=(*names, *self.target.keys[2:]))
-
-    async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
-        values, last = reply.value, reply.value[-1]
-        if reply.was_retried:
-            self.was_retried = True
-        for target, value in zip(self.targets, values, strict=False):
-            if len(value) == 4 and await look(io, self.session, target, value[3], self.token):
-                # It was given to this caller just now.
-                return None
-        if last[0] == b"BUSY":
-            return await self._read_busy(io, values)
-        if last[0] == b"OK":
-            self._grants = [
-                Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
-                for target, value in zip(self.targets, values, strict=True)
-            ]
-            for grant, value in zip(self._grants, values, strict=True):
-                grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
-            if clock.now() < self._grants[-1].end:
-                self.target = self.targets[-1]
-                return self._grants[-1]
-        await self._cancel(io, in_doubt=self.was_retried)
-        self._at, self.target = 0, self.targets[0]
-        self._begin_anew(io)
-        return Busy(0, None) if last[0] == b"OK" else None
-
-    async def _sleep(self, io: Backend, seconds: float, *, is_first: bool) -> Grant | Busy | None:
-        # The request that the first sleep carries is one for all of them.
-        is_first = is_first and self.session.asks_together
-        return await super()._sleep(io, seconds, is_first=is_first)
-
-    async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
-        longest = await super()._longest_sleep(io, busy)
-        # What is held meanwhile is renewed by asking.
-        return min(longest, self.target.options.lease / 3) if self._at else longest
-
-    async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy | None:
-        before, self._at = self._at, len(values) - 1
-        busy = Busy(int(values[-1][1]), values[-1][2])
-        # One before those that were held is somebody else's now; or none is to be held.
-        unwanted = [*self.targets[self._at + 1 : before + 1]]
-        if not self._mailbox_key:
-            pairs = zip(self.targets, values, strict=False)
-            unwanted += [target for target, value in pairs if value[0] == b"OK"]
-        if unwanted:
-            await self._cancel(io, in_doubt=False, only=unwanted)
-        if self._at != before:
-            self._end_wait(None)
-            last, self.target = self.target, self.targets[self._at]
-            if self._waits is not None:
-                self._notify_of_wait(busy)
-            homes = [self.session.beside(target.keys[1]) for target in (last, self.target)]
-            if self._mailbox_key and homes[0] is not homes[1]:
-                # Where that is, nobody knows of this mailbox.
-                if self._mailbox is not None:
-                    self._mailbox.close(self.token)
-                self._choose_mailbox(io)
-                return None
-        return busy
+    def _end_wait(self, error: BaseException | None) -> None:
+        if self._is_last or not isinstance(error, LockBusy):
+            super()._end_wait(error)
 
 
 class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
@@ -201,30 +148,37 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         return min([held.timeout for held in self.parts])
 
     @property
+    def _left(self) -> list[LockHandle]:
+        """Those that were not let go by their own handles."""
+        # No generator: an interrupt as it is thrown away would be lost.
+        return [held for held in self.parts if not held.released]
+
+    @property
     def released(self) -> bool:
         """Whether all were let go."""
-        # No generator: an interrupt as it is thrown away would be lost.
-        return not [held for held in self.parts if not held.released]
+        return not self._left
 
     @property
     def lost(self) -> bool:
         return bool([held for held in self.parts if held.lost])
 
     def remaining(self) -> float:
-        return min([held.remaining() for held in self.parts])
+        return min([held.remaining() for held in self._left], default=0.0)
 
     def detach(self) -> Callable[[], None]:
         """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
-        for held in self.parts:
+        left = self._left or self.parts
+        for held in left:
             # Before one is left to that: of one that is lost the others are let go here.
             held.refuse_if_over("leave the release of")
-        return MultiLockHandle([held._detached() for held in self.parts], self._on_lost).release
+        return MultiLockHandle([held._detached() for held in left], self._on_lost).release
 
     async def _locked(self, io: Backend) -> bool:
         return any([await held._locked(io) for held in self.parts])
 
     async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
-        asked = [(held, held._renew_request(what, ms, to_add=to_add)) for held in self.parts]
+        left = self._left or self.parts
+        asked = [(held, held._renew_request(what, ms, to_add=to_add)) for held in left]
         _raise_gravest(await _ask(io, asked, _confirm))
 
     async def _release(self, io: Backend) -> None:
@@ -244,9 +198,9 @@ def _notify_of_loss(reference: ref[MultiLockHandle], lost: object) -> None:
 class MultiLock(LocalLock[MultiLockHandle]):
     """Several locks that are taken together: all of them or none.
 
-    They are taken in the order of their names, whatever the order given, each first come, first
-    served: a caller that waits for one holds those before it and none behind it. So callers never
-    deadlock by taking some of the same keys. Free ones cost one round trip together.
+    Free ones are taken in one round trip. Else they are taken one after the other in the order of
+    their names, whatever the order given: a caller that waits for one holds, and renews, those
+    before it and none behind it. So callers never deadlock by taking some of the same keys.
 
     ``client``: as in :class:`RedisLock`. ``names``: the keys in Redis, one at least; one given
     twice is taken once. ``keys``: what messages and the handle call them (the names). ``on_lost``:
@@ -295,7 +249,8 @@ class MultiLock(LocalLock[MultiLockHandle]):
         super().__init__(
             first.target, first.blocking, first.thread_local, first.raise_on_release_error
         )
-        self._locks = locks
+        # Whatever the order given: so callers of some of the same do not wait for each other.
+        self._locks = sorted(locks, key=lambda lock: lock.name)
         self._on_lost = checked_callback(on_lost)
         self.keys = tuple([lock.key for lock in locks])
         self.names = tuple([lock.name for lock in locks])
@@ -330,36 +285,69 @@ class MultiLock(LocalLock[MultiLockHandle]):
 
     async def _take_once(self, io: Backend, end: float, by: Owner) -> MultiLockHandle | None:
         session = self._locks[0].session_for(io)
-        missing: list[Target] = []
         # Nothing else refers to them: an interrupt may come anywhere.
-        taken: list[LockHandle | None] = []
+        taken: list[Any] = []
+        keepers: list[LockHandle] = []
         try:
-            for lock in sorted(self._locks, key=lambda lock: lock.name):
-                if session.takes_together:
-                    taken.append(await lock._again(io, by))
-                    if taken[-1] is None:
-                        missing.append(lock.target)
-                else:
+            if session.asks_together and self._locks[0].target.scripts.several is not None:
+                await self._take_free(io, session, end, by, taken)
+            for lock in self._locks:
+                if lock.key not in [held.key for held in taken if held]:
                     taken.append(await lock._take(io, max(end - clock.now(), 0.0), by))
-            if missing:
-                attempt = SeveralAttempt(missing, session, by)
-                taken += await attempt.take(io, max(end - clock.now(), 0.0))
-            by_key = {one.key: one for one in taken if one is not None}
+                    keepers += _keeper(io, taken[-1])
+            by_key = {held.key: held for held in taken if held}
             held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
+            with suppress(LockLost):
+                if keepers:
+                    await check_each(io, held.parts)
+            keepers.clear()
             if not held.lost:
                 return held
-            # One that was had again was lost while the others were waited for.
+            # One was lost while the others were waited for.
             await held.give_back(io)
         except BaseException as error:
             # Interrupts too.
-            if parts := [one for one in taken if one is not None]:
+            keepers.clear()
+            if parts := [held for held in taken if held]:
                 give_back = MultiLockHandle(parts).give_back
                 await io.shield(partial(give_back, io), 2 * session.limit, error)
             raise
         return None
 
+    async def _take_free(
+        self, io: Backend, session: Session, end: float, by: Owner, taken: list[Any]
+    ) -> None:
+        """Add to ``taken`` what ``by`` has again, and the others if all of these are free.
+
+        Raises LockBusy if that is the ``end``.
+        """
+        missing: list[Target] = []
+        for lock in self._locks:
+            taken.append(await lock._again(io, by))
+            if taken[-1] is None:
+                missing.append(lock.target)
+        is_last = clock.now() >= end
+        try:
+            if missing:
+                attempt = _Together(missing, session, by, is_last=is_last)
+                taken += await attempt.take(io, 0)
+        except LockBusy:
+            if is_last:
+                raise
+
     async def _locked(self, io: Backend) -> bool:
         return any([await lock._locked(io) for lock in self._locks])
+
+
+def _keeper(io: Backend, held: LockHandle) -> list[LockHandle]:
+    """Have the lock be renewed for as long as what this returns is referred to."""
+    grant, target = held.grant, held.target
+    if target.options.renew:
+        return []
+    target = target._replace(options=target.options._replace(renew=True))
+    grant.due = min(grant.due, grant.sent + grant.lease / 3)
+    renewal_of(grant, io).register(grant)
+    return [type(held)(grant, target)]
 
 
 def names_of(keys: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
--- Take several locks in the order given, in one cluster slot: what comes behind the first that is not to be had is not asked for.
+-- Take several locks in the order given, in one cluster slot, all of them or none: what was free is let go for one that was not.
 -- KEYS  of each lock: name, meta   last, if their number is odd: index
--- ARGV  those of acquire, the same for each lock
--- Reply the replies of acquire, as far as it went: all are had if as many are 'OK' as were asked for. Of a caller that does not
---       wait, what was free and is let go for another that was not: {'LEFT'}
+-- ARGV  those of acquire for a caller that does not wait, the same for each lock
+-- Reply the replies of acquire, as far as it went: all are had if as many are 'OK' as were asked for. What was let go: {'LEFT'};
+--       who asks has to let go what is 'OK' before one that is not
 local function acquire(KEYS, ARGV)
 --- acquire
 end
@@ -11,7 +11,7 @@ for at = 1, #KEYS - 1, 2 do
   local reply = acquire({KEYS[at], KEYS[at + 1], index}, ARGV)
   replies[#replies + 1] = reply
   if reply[1] ~= 'OK' then
-    for before = 1, ARGV[4] == '0' and #replies - 1 or 0 do
+    for before = 1, #replies - 1 do
       -- Nobody waits for what was taken the short way.
       if #replies[before] == 2 then
         redis.call('DEL', KEYS[2 * before - 1])
