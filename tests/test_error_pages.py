@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,9 @@ from django.test import Client
 from django.urls import path
 from django.utils.log import AdminEmailHandler
 
-from django_setnx_lock import lock, rwlock
+from django_setnx_lock import inspector, lock, rwlock
 from django_setnx_lock.core import RedisLock
+from tests.processes import eventually
 from tests.servers import ONCE, free_port
 from tests.support import seams
 
@@ -67,6 +69,42 @@ def read_where_no_lock_is() -> None:
         pass
 
 
+def has_no_script(name: str) -> None:
+    """Have Redis refuse what needs a function of the script ``name``: what is beside the lock."""
+    get_client().delete(name)
+    get_client().set(name, "paid")
+
+
+def given_away_where_no_lock_is() -> None:
+    held: Any = lock("a").take(0)
+    has_no_script("{lock:a}:gone")
+    held.give_away()
+
+
+def forced_where_no_lock_is() -> None:
+    held: Any = lock("a").take(0)
+    seen = inspector().get("lock:a").fingerprint
+    has_no_script("{lock:a}:forced")
+    inspector().force_release("lock:a", seen, by="joe")
+    held.check()
+
+
+def found_to_be_a_deadlock() -> None:
+    client = get_client()
+    looks: Any = {"reentrant": True, "deadlock_timeout": 0.01}
+
+    def take_in_the_other_order() -> None:
+        with RedisLock(client, "lock:b", **looks), RedisLock(client, "lock:a", **looks):
+            pass
+
+    with RedisLock(client, "lock:a", **looks):
+        other = threading.Thread(target=take_in_the_other_order)
+        other.start()
+        eventually(lambda: client.keys("*:waits:*"))
+        RedisLock(client, "lock:b", **looks).take(20)
+    other.join()
+
+
 def taken_without_a_server() -> None:
     with redis.Redis(port=free_port(), retry=ONCE) as client:
         RedisLock(client, "a").take(0)
@@ -114,6 +152,9 @@ CALLS: list[Callable[[], None]] = [
     lost_and_left,
     extended_where_no_lock_is,
     read_where_no_lock_is,
+    given_away_where_no_lock_is,
+    forced_where_no_lock_is,
+    found_to_be_a_deadlock,
     taken_without_a_server,
     taken_where_nothing_is_sent,
     taken_in_asyncio_without_a_server,
@@ -165,7 +206,7 @@ def mails() -> Iterator[list[str]]:
 
 def found_in(page: str, tokens: list[str]) -> list[str]:
     assert tokens
-    assert re.search(r"Lock(Error|Lost|Unavailable)", page)
+    assert re.search(r"Lock(Deadlock|Error|Lost|Unavailable)", page)
     # Django breaks what was sent into lines.
     page = re.sub(r"(&#x27;|')\n\s*b(&#x27;|')", "", page)
     return [token for token in tokens if token in page]

@@ -179,8 +179,9 @@ class Inspector:
             most = str(math.ceil(seen.remaining * 1000))
         protocol = f"timestamp-{seen.unit}" if seen.unit else self._protocol
         force = script_of("force", protocol=protocol)
-        args = (seen.token, _mark(by, reason), most)
-        reply = self._ask(Request(force, keys_of(name, self._index), args), seen.key)
+        # No variable has the token by itself: reports of errors show those.
+        request = Request(force, keys_of(name, self._index), (seen.token, _mark(by, reason), most))
+        reply = self._ask(request, seen.key)
         target = PlainLock(self._client, name, key=seen.key, index=self._index).target
         run(look(BLOCKING, self._session, target, reply.value[1] if len(reply.value) > 1 else None))
         outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
@@ -211,8 +212,8 @@ class Inspector:
             text = f"cannot ask the holder of the lock {seen.key!r} to stop: {why}"
             raise LockUnsupported(text, key=seen.key)
         stop = script_of("stop", protocol=self._protocol)
-        args = (seen.token, _mark(by, reason))
-        reply = self._ask(Request(stop, keys_of(name, None), args), seen.key)
+        request = Request(stop, keys_of(name, None), (seen.token, _mark(by, reason)))
+        reply = self._ask(request, seen.key)
         outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED or (reply.was_retried and outcome is Outcome.ASKED_BEFORE):
             outcome = Outcome.ASKED

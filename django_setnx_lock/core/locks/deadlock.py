@@ -46,33 +46,36 @@ class WatchfulAttempt(Attempt):
                 waited, key = clock.now() - self._began, self.target.key
                 logger.warning("has waited %.1f s for the lock %r, %s", waited, key, busy)
         every = options.deadlock_timeout
-        held = self._held() if every is not None else {}
-        if every is None or not held:
+        request = self._looking(every) if every is not None else None
+        if every is None or request is None:
             return longest
         if clock.now() >= max(self._looked_at, self._began) + every:
             self._looked_at = clock.now()
-            await self._look(io, busy, every, held)
+            await self._look(io, busy, request)
         return min(longest, max(self._looked_at, self._began) + every - clock.now() + 0.001)
 
-    def _held(self) -> dict[str, str]:
-        """Return all that the caller holds at the one server where it queues, tokens by names."""
-        session = self.session
-        if self.target.scripts.polls or not session.has_index:
-            return {}
+    def _looking(self, every: float) -> Request | None:
+        """Return the request that says who waits, and what it holds at the server where it queues.
+
+        None for a caller that holds nothing there. No variable of who awaits the reply has the
+        tokens: reports of errors show those.
+        """
+        session, target = self.session, self.target
+        if target.scripts.polls or not session.has_index:
+            return None
         held = dict(parent.environment.held_at(session))
         for (place, name), reference in list(self.owner.holds.items()):
             grant = reference()
             is_held = grant is not None and grant.is_here and not grant.is_over
             if place == session.place and is_held and grant.owner is self.owner and grant.held_by():
                 held[name] = grant.token
-        return held
-
-    async def _look(self, io: Backend, busy: Busy, every: float, held: dict[str, str]) -> None:
-        """Say who waits while it holds what is ``held``. Raises LockDeadlock."""
-        target, key = self.target, self.target.key
         life = str(int((2 * every + _LATE) * 1000))
         args = (self.token, life, self._record, *held.values())
-        request = Request(DEADLOCK, (*target.keys[:2], *held), args)
+        return Request(DEADLOCK, (*target.keys[:2], *held), args) if held else None
+
+    async def _look(self, io: Backend, busy: Busy, request: Request) -> None:
+        """Say who waits, while it holds what. Raises LockDeadlock."""
+        target, key = self.target, self.target.key
         try:
             found = (await self.session.call(io, request, key, limits=1)).value
         except LockUnavailable as error:

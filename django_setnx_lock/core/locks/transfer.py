@@ -59,6 +59,11 @@ def _refuse_unless_possible(target: Target) -> None:
         )
 
 
+def _swap(target: Target, *args: str) -> Request:
+    # No variable of who awaits the reply has them: reports of errors show those.
+    return Request(SWAP, target.keys, args)
+
+
 class Giver(PlainHandle):
     """A handle of a lock that can be given away."""
 
@@ -90,8 +95,8 @@ class Giver(PlainHandle):
         self.refuse_if_over("give away")
         label, user, note, lease, *_ = self.target.options.about
         record = holder_here(label, user, note, lease).to_json()
-        args = (grant.token, grant.token, str(grant.fence), str(ms), record)
-        reply = await grant.session.call(io, Request(SWAP, grant.target.keys, args), self.key)
+        request = _swap(grant.target, grant.token, grant.token, str(grant.fence), str(ms), record)
+        reply = await grant.session.call(io, request, self.key)
         if reply.value[0] != b"OK":
             raise grant.lose(lost(self.key, reply.value[1])).again()
         if grant.renewal is not None:
@@ -113,8 +118,7 @@ class _Adoption(Attempt):
 
     def _request(self) -> Request:
         ticket, lease = self._ticket, self.target.options.lease_ms
-        args = (ticket.token, self.token, str(ticket.fence), lease, self._record)
-        return Request(SWAP, self.target.keys, args)
+        return _swap(self.target, ticket.token, self.token, str(ticket.fence), lease, self._record)
 
     async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
         key = self.target.key
