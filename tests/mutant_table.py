@@ -51,6 +51,57 @@ OPERATORS = [
         "test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state",
     ),
     Mutant(
+        "who lives is not chosen to be released where others are gone",
+        "admin/confirming.py",
+        "target.is_chosen = target.lock.has_trouble",
+        "target.is_chosen = True",
+        "tests/admin/test_interventions.py::"
+        "test_each_holder_has_a_line_and_who_lives_is_not_chosen",
+    ),
+    Mutant(
+        "a holder that is not chosen loses nothing",
+        "admin/confirming.py",
+        "if len(seen) == 1 or str(at) in boxes]",
+        "]",
+        "tests/admin/test_interventions.py::test_who_lives_can_be_chosen",
+    ),
+    Mutant(
+        "a lease that was not renewed did not run out",
+        "history.py",
+        "is_first and holder and holder.renewed and",
+        "is_first and holder and",
+        "tests/test_history.py::test_what_did_not_run_out_is_not_noted",
+    ),
+    Mutant(
+        "a short hold that somebody met did not run out",
+        "history.py",
+        "if held_for > holder.lease + _SLACK:",
+        "if True:",
+        "tests/test_history.py::test_what_did_not_run_out_is_not_noted",
+    ),
+    Mutant(
+        "a lock that the next holds has not run out",
+        "history.py",
+        "if end and value is None]",
+        "if end]",
+        "tests/test_history.py::test_what_did_not_run_out_is_not_noted",
+    ),
+    Mutant(
+        "who was forced out is named until it knows",
+        "history.py",
+        "and not (_is_of_others(entry) and (entry.name, entry.fence) in own)",
+        "",
+        "tests/admin/test_history.py::test_who_was_forced_out_is_named_until_it_knows",
+    ),
+    Mutant(
+        "of equal trouble that comes first for which callers would wait longest",
+        "descriptions.py",
+        "-(info.waiting * left if info.waiting else 0.0)",
+        "0.0",
+        "tests/admin/test_list.py::"
+        "test_of_equal_trouble_that_comes_first_for_which_callers_would_wait_longest",
+    ),
+    Mutant(
         "hostile text is escaped",
         "core/holder.py",
         'return found[0].encode("unicode_escape").decode()',
