@@ -23,6 +23,15 @@ _SIGNALS = (
 )
 # In the place of a template where nobody gave one: the word of the semantic conventions.
 _OTHER = "_OTHER"
+# What came of a wait, by what has ended it. What is no Exception is a cancellation, Ctrl-C, or the
+# end of a process or greenlet.
+_OUTCOMES: dict[type, str] = {
+    type(None): "acquired",
+    LockBusy: "busy",
+    LockUnavailable: "unavailable",
+    Exception: "error",
+    BaseException: "cancelled",
+}
 # So many holds are known at the same time at most: a lock may be thrown away without a release.
 _MOST_HOLDS = 10_000
 
@@ -68,7 +77,7 @@ class _Spans:
     def end_wait(
         self, *, holder: Holder | None, waited: float, error: BaseException | None, **about: Any
     ) -> None:
-        outcome = _outcome(error)
+        outcome = next(name for kind, name in _OUTCOMES.items() if isinstance(error, kind))
         # What names no person.
         shown = {name: getattr(holder, name, None) for name in ("host", "pid", "label")}
         more = {f"setnx_lock.holder.{name}": value for name, value in shown.items() if value}
@@ -134,15 +143,3 @@ class _Spans:
 
 def _current() -> SpanContext:
     return trace.get_current_span().get_span_context()
-
-
-def _outcome(error: BaseException | None) -> str:
-    """Return what came of a wait that ``error`` has ended."""
-    if error is None:
-        return "acquired"
-    if isinstance(error, LockBusy):
-        return "busy"
-    if isinstance(error, LockUnavailable):
-        return "unavailable"
-    # What is no Exception is a cancellation, Ctrl-C, or the end of a process or greenlet.
-    return "error" if isinstance(error, Exception) else "cancelled"

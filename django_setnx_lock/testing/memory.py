@@ -108,10 +108,8 @@ class Memory(ExitStack):
         real = clock.now
         self.enter_context(patch.object(clock, "now", lambda: real() + self.ahead))
         # The module as fakeredis sees it, which may be ahead for what is around this.
-        modules = [
-            one for name, one in sys.modules.items() if name.partition(".")[0] == "fakeredis"
-        ]
-        timed = [one for one in modules if hasattr(getattr(one, "time", None), "monotonic")]
+        seen = [sys.modules[name] for name in list(sys.modules) if name.startswith("fakeredis.")]
+        timed = [module for module in seen if hasattr(getattr(module, "time", None), "monotonic")]
         wall: Any = timed[0].time
         self._wall = SimpleNamespace(**{**vars(wall), "time": lambda: wall.time() + self.ahead})
         for module in timed:
@@ -231,11 +229,8 @@ class Memory(ExitStack):
             if io.is_asyncio:
                 await self.aadvance(seconds)
                 return None
-            is_noted = attempt in self._waiting
-            self._waiting.discard(attempt)
-            self.advance(seconds)
-            if is_noted:
-                self._waiting.add(attempt)
+            with self.sleeping(None):
+                self.advance(seconds)
             return None
 
         return shortened
@@ -257,7 +252,7 @@ class Memory(ExitStack):
             ends = list(self._asleep.values())
             # Somebody who is to wake by now may not have done so.
             is_still = min(ends, default=math.inf) > self._wall.time()
-            if is_still and len(ends) == len(self._waiting):
+            if is_still and len(ends) >= len(self._waiting):
                 break
             if time.monotonic() > give_up_at:
                 return False
