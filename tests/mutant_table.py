@@ -777,7 +777,7 @@ LOCKS = [
     Mutant(
         "a thread listens on while it asks",
         f"{CORE}/locks/mailbox.py",
-        "lasts = max(seconds, 0.01) if is_short else _THREAD_LISTENS_FOR",
+        "lasts = max(seconds, 0.01) if is_fake or request is not None else _THREAD_LISTENS_FOR",
         "lasts = max(seconds, 0.01)",
         f"{WIRE}/test_connections.py::test_a_thread_listens_on_while_it_asks",
     ),
@@ -953,8 +953,8 @@ LOCKS = [
     Mutant(
         "what breaks twice is undone behind each copy",
         f"{CORE}/connections/backend.py",
-        "self.undo(line, undo())",
-        "pass",
+        "            for line in owing:\n                self.undo(line, undo())",
+        "            pass",
         f"{CONTRACT}/test_network.py::"
         "test_a_server_that_stands_still_and_goes_on_holds_no_lock_of_who_gave_up",
     ),
@@ -1275,6 +1275,22 @@ RULES = [
         "rest > 0 and rouse(rest) or false",
         "false",
         f"{CONTRACT}/test_releasing.py::test_a_waiter_has_it_when_min_hold_is_over",
+    ),
+    Mutant(
+        "what was asked by who was interrupted is undone behind it",
+        f"{CORE}/connections/backend.py",
+        "            if line is not None and undo is not None:",
+        "            if False:",
+        f"{FAULTS}/test_interrupts_hanging.py::"
+        "test_who_is_interrupted_while_the_server_stands_still_leaves_nothing",
+    ),
+    Mutant(
+        "a cancelled task undoes a copy on an earlier connection",
+        f"{CORE}/connections/backend.py",
+        "                self._undo([error], owing, undo)",
+        "                pass",
+        f"{FAULTS}/test_interrupts_hanging.py::"
+        "test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_nothing",
     ),
     Mutant(
         "a cancelled waiter leaves the queue",

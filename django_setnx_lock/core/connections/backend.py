@@ -11,7 +11,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from asyncio import _get_running_loop
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -60,10 +60,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def ask(self, line: Any, packed: Sequence[bytes], until: float) -> list[Any]:
-        """Return the answer to each of what is ``packed``, or the error of redis-py.
-
-        One that is interrupted has its line dropped, or what is asked next runs behind it.
-        """
+        """Return the answer to each of what is ``packed``, or the error of redis-py."""
 
     @abstractmethod
     def undo(self, line: Any, packed: bytes) -> None:
@@ -83,10 +80,15 @@ class Backend(ABC):
     def drop(self, line: Any) -> None:  # noqa: B027 - it closes itself
         """Have nobody use ``line``, which may be broken."""
 
-    async def at_once(self, session: Session, request: Request, sent: float) -> First:
+    def leave(self, line: Any, undo: Undo) -> None:  # noqa: B027 - what is asked next runs behind
+        """Undo what was asked on ``line`` by who was interrupted, and have nobody use it."""
+
+    async def at_once(
+        self, session: Session, request: Request, sent: float, undo: Undo = None
+    ) -> First:
         """Ask once. Return the reply, or the line and the error of redis-py in which it ended."""
         until = sent + session.limit
-        line, answers = await self._try(session, (request.pack(),), until, afresh=False)
+        line, answers = await self._try(session, (request.pack(),), until, undo, afresh=False)
         if isinstance(answers[0], redis_exceptions.RedisError):
             return line, answers
         self.keep(session, line)
@@ -117,7 +119,7 @@ class Backend(ABC):
             while asked:
                 if not answers:
                     packed = list(asked.values())
-                    line, answers = await self._try(session, packed, until, afresh=tries > 0)
+                    line, answers = await self._try(session, packed, until, undo, afresh=tries > 0)
                 found.update(zip(asked, answers, strict=True))
                 broken = next((one for one in answers if isinstance(one, BROKEN)), None)
                 asked, answers = _to_repeat(requests, asked, answers), ()
@@ -132,7 +134,8 @@ class Backend(ABC):
                     self._has_broken(session, line, broken)
                 if tries == 2 or clock.now() >= until:
                     break
-            self._undo(found.values(), owing, undo)
+            kind: Any = redis_exceptions.RedisError
+            self._undo([one for one in found.values() if isinstance(one, kind)], owing, undo)
             return [
                 answer
                 if isinstance(answer, redis_exceptions.RedisError)
@@ -141,7 +144,7 @@ class Backend(ABC):
             ]
         except BaseException as error:
             if owing:
-                error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
+                self._undo([error], owing, undo)
             raise
         finally:
             # An interrupt may come at any time.
@@ -149,7 +152,7 @@ class Backend(ABC):
                 self.drop(one)
 
     async def _try(
-        self, session: Session, packed: Sequence[bytes], until: float, *, afresh: bool
+        self, session: Session, packed: Sequence[bytes], until: float, undo: Undo, *, afresh: bool
     ) -> tuple[Any, Sequence[Any]]:
         """Return the line on which that was asked, None if there is none, and the answers."""
         by = min(until, clock.now() + session.limit)
@@ -158,17 +161,19 @@ class Backend(ABC):
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
             return None, [error.with_traceback(None)] * len(packed)
-        return line, await self.ask(line, packed, by)
+        try:
+            return line, await self.ask(line, packed, by)
+        except BaseException:
+            self.leave(line, undo)
+            raise
 
     def _has_broken(self, session: Session, line: Any, error: Exception) -> None:
         session.close_idle()
         if not isinstance(error, redis_exceptions.TimeoutError):
             self.drop(line)
 
-    def _undo(self, answers: Iterable[Any], owing: Sequence[Any], undo: Undo) -> None:
-        """Send behind each copy that has no answer what undoes it, if there are errors."""
-        kind: Any = redis_exceptions.RedisError
-        errors = [one for one in answers if isinstance(one, kind)]
+    def _undo(self, errors: Sequence[Any], owing: Sequence[Any], undo: Undo) -> None:
+        """Send behind each copy that has no answer what undoes it, if there are ``errors``."""
         for error in errors:
             error.in_doubt = bool(owing)
         if errors and undo is not None:
@@ -194,7 +199,9 @@ class Blocking(Backend):
 
     is_asyncio = False
 
-    async def at_once(self, session: Session, request: Request, sent: float) -> First:
+    async def at_once(
+        self, session: Session, request: Request, sent: float, undo: Undo = None
+    ) -> First:
         """Ask once, in as few steps as can be where a connection is at hand."""
         line = None
         try:
@@ -202,12 +209,12 @@ class Blocking(Backend):
             line.send_packed_command((request.pack(),), check_health=False)
             value = line.read_response(disconnect_on_error=False)
         except IndexError:
-            return await super().at_once(session, request, sent)
+            return await super().at_once(session, request, sent, undo)
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
             return line, (error.with_traceback(None),)
         except BaseException:
-            close(line)
+            self.leave(line, undo)
             raise
         session.idle.append(line)
         return Reply(value, sent, False)
@@ -231,9 +238,6 @@ class Blocking(Backend):
                         answers.append(error.with_traceback(None))
         except redis_exceptions.RedisError as error:
             answers += [error.with_traceback(None)] * (len(packed) - len(answers))
-        except BaseException:
-            close(line)
-            raise
         return answers
 
     async def sent(self, line: Any, until: float) -> None:
@@ -245,6 +249,13 @@ class Blocking(Backend):
 
     def drop(self, line: Any) -> None:
         close(line)
+
+    def leave(self, line: Any, undo: Undo) -> None:
+        try:
+            if line is not None and undo is not None:
+                self.undo(line, undo())
+        finally:
+            close(line)
 
     def undo(self, line: Any, packed: bytes) -> None:
         # The fake's has no time limit, and one that is closed would be opened again.

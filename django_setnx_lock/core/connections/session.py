@@ -111,7 +111,7 @@ class Session:
         after so many ``limits`` at the latest.
         """
         sent = clock.now()
-        first = await io.at_once(self, request, sent)
+        first = await io.at_once(self, request, sent, undo)
         if isinstance(first, Reply):
             return first
         until = sent + limits * self.limit
