@@ -549,8 +549,8 @@ WAITING = [
     Mutant(
         "a mailbox may have any name",
         f"{SCRIPTS}/lib.lua",
-        "string.sub(rest, 1, length)",
-        "string.match(rest, '^%S+')",
+        "string.sub(row, at, at + length - 1)",
+        "string.match(row, '^%S+', at)",
         f"{WIRE}/test_scripts.py::test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox",
     ),
     Mutant(
@@ -749,8 +749,8 @@ LOCKS = [
     Mutant(
         "one of several that was let go is asked about no longer",
         f"{CORE}/locks/several.py",
-        "left = self._left or self.parts",
-        "left = self.parts",
+        "        left = self._left or self.parts\n        asked",
+        "        left = self.parts\n        asked",
         f"{CONTRACT}/test_several.py::test_one_can_be_let_go_before_the_others",
     ),
     Mutant(

@@ -18,7 +18,7 @@ _KEYS = ("NAME", "META", *(end.upper() for end in _BESIDE), "INDEX")
 # Servers look for KEYS in the text, or refuse others as it runs: each stands where it is used.
 _DECLARED = (
     (r"local (NAME|WAITERS|SHARES), .*\n", ""),
-    (r"local BESIDE, token = .*, ", "local token = "),
+    (r"local BESIDE, token, time = .*, ", "local token, time = "),
     (r"BESIDE \.\. '(\w+)'", lambda found: found[1].upper()),
     # Of several locks, the first alone.
     (r"inspect\(\{.*?\}\)", "inspect(KEYS)"),

@@ -1,4 +1,3 @@
 -- Of all scripts of one lock. The other keys begin as META does.
 local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
-local time
+local BESIDE, token, time = string.sub(META, 1, -5), ARGV[1]

@@ -4,7 +4,5 @@
 -- Reply {of how many names the lease runs, names}
 local time = redis.call('TIME')
 local from = string.format('(%d', time[1] * 1000 + time[2] / 1000)
-return {
-  redis.call('ZCOUNT', KEYS[1], from, '+inf'),
-  redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'LIMIT', 0, ARGV[1]),
-}
+local running = redis.call('ZCOUNT', KEYS[1], from, '+inf')
+return {running, redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'LIMIT', 0, ARGV[1])}
