@@ -13,6 +13,7 @@ import pytest
 
 from django_setnx_lock import LockError
 from tests.faults.points import Points
+from tests.support import seams
 from tests.support.calls import Calls
 from tests.support.children import child
 from tests.support.kinds import ALL, EXCLUSIVE, ONE_SERVER, QUEUED, REDLOCK
@@ -165,7 +166,7 @@ async def test_a_waiter_that_is_interrupted_at_any_step_is_not_waited_for(
 async def test_a_block_that_is_interrupted_at_any_call_costs_one_lease_at_most(
     a: World, renew: bool
 ) -> None:
-    spared = (type(a.lock().raw).__exit__.__code__,)
+    spared = (seams.END_OF_BLOCK,)
     warm(a, renew)
     costs = 0
     for at in itertools.count(1):
@@ -195,10 +196,9 @@ def one_block(a: World, renew: bool) -> None:
 @on([EXCLUSIVE], drivers=["blocking"], real=True)
 async def test_an_interrupt_in_the_first_instruction_of_the_end_costs_one_lease(a: World) -> None:
     lock = a.lock(timeout=LEASE, renew=True).raw
-    code = type(lock).__exit__.__code__
 
     def interrupt(frame: Any, event: str, arg: object) -> None:
-        if event == "call" and frame.f_code is code:
+        if event == "call" and frame.f_code is seams.END_OF_BLOCK:
             sys.settrace(None)
             raise KeyboardInterrupt
 

@@ -121,7 +121,7 @@ def interrupted_at_each_line(
     """Run a block over two keys, interrupted at each line of ``what``; nothing may be left held."""
     for at in itertools.count(1):
         block = many(client, "ab", renew=True)
-        lines = Lines(at, but=what)
+        lines = Lines(at, but=None if what is MultiLock.__exit__ else what)
         # As ``with`` does, which looks both up before the block begins.
         leave = block.__exit__
         if what is MultiLock.__exit__:

@@ -43,6 +43,8 @@ HANDS_ON: set[CodeType] = {backend.run.__code__, layered.RedisLock._take.__code_
 HANDS_ON.add(several.MultiLock._take.__code__)
 # Nor here, but in the first instruction, which costs one lease at most.
 HANDS_ON.add(local.Entry.leave.__code__)
+# What Python calls as a block ends.
+END_OF_BLOCK = local.Entry.__exit__.__code__
 # Ends a block, as __exit__() does: what comes before its ``try`` no Python code can guard.
 ENDS_BLOCK: set[CodeType] = {layered.LockHandle.finish.__code__}
 _BACKENDS = (backend.Blocking, pipe.Asyncio)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from asyncio import _get_running_loop
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from threading import get_ident
-from types import MethodType
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -28,6 +26,10 @@ _nothing: Callable[[], Any] = type(None)
 class Entry(Generic[_Handle]):
     """What was taken by one call, or for one ``with`` block, ``by`` whom.
 
+    Python looks up the end of a block before the block begins, and keeps what it got until the
+    block has ended: a method of this, which alone refers to the handle. So an interrupt that comes
+    as the block is left leaves nobody who does, and the lock is renewed no longer.
+
     ``is_kept``: whether the lock object holds on to it, which nobody else does. ``scope``: what
     else ends with the block, and returns the error that is not of its own making.
     """
@@ -44,11 +46,17 @@ class Entry(Generic[_Handle]):
         self.held: _Handle | None = None
         self.scope: Any = None
 
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        run(self.leave(BLOCKING, error))
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        await self.leave(ASYNCIO, error)
+
     async def leave(self, io: Backend, error: BaseException | None) -> None:
         """Let go what was taken for the block, which raised ``error``."""
         held, to_raise, is_cancelled = self.held, self.lock.raise_on_release_error, False
         if held is None:
-            # Not ``with`` has called __exit__().
+            # Not ``with`` has asked for the end of a block.
             return await self.lock.leave(io, error)
         try:
             if self.scope is not None:
@@ -66,25 +74,21 @@ class Entry(Generic[_Handle]):
 
 
 class _EndOfBlock:
-    """The end of a ``with`` block: a method of a lock, which gets the entry in its place.
+    """The method of a new entry by which a block ends; called, as by ExitStack, it ends one."""
 
-    Python looks it up before the block begins, and keeps what it got until the block has ended: the
-    entry, which alone refers to the handle. So an interrupt that comes as the block is left leaves
-    nobody who does, and the lock is renewed no longer.
-    """
+    def __init__(self, *, is_asyncio: bool) -> None:
+        self._is_asyncio = is_asyncio
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-        self._is_asyncio = iscoroutinefunction(method)
-
-    def __get__(self, lock: LocalLock[Any] | None, kind: type) -> Any:
+    def __get__(self, lock: LocalLock[Any] | None, kind: object = None) -> Any:
         if lock is None:
-            # As ExitStack asks, which then begins the block.
-            return self._method
+            return self
         entry: Entry[Any] = Entry(lock, current(self._is_asyncio), is_kept=False)
         # Nothing else runs in this thread before __enter__() does.
         lock.begins[get_ident()] = ref(entry)
-        return MethodType(self._method, entry)
+        return entry.__aexit__ if self._is_asyncio else entry.__exit__
+
+    def __call__(self, lock: LocalLock[Any], *raised: Any) -> Any:
+        return self.__get__(lock)(*raised)
 
 
 class LocalToken:
@@ -300,13 +304,8 @@ class LocalLock(Operations, Generic[_Handle]):
             entry.scope = self._scope(held.grants)
         return held
 
-    @_EndOfBlock
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        run(self.leave(BLOCKING, error))
-
-    @_EndOfBlock
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        await self.leave(ASYNCIO, error)
+    __exit__ = _EndOfBlock(is_asyncio=False)
+    __aexit__ = _EndOfBlock(is_asyncio=True)
 
     # Asking
 
