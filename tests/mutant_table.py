@@ -397,33 +397,49 @@ DOORS = [
     Mutant(
         "with_lock kills what its command leaves behind",
         "management/with_lock/guard.py",
-        "send(signal.SIGKILL, {os.getpid()}, self._main)",
+        "_send_to_all(signal.SIGKILL, os.getpid(), main)",
         "pass",
         "tests/management/test_guard.py::"
         "test_the_command_and_all_that_it_started_are_dead_within_a_second",
     ),
     Mutant(
+        "with_lock kills what a guard that was killed leaves behind",
+        "management/with_lock/guard.py",
+        "            _send_to_all(signum, os.getpid(), [])\n",
+        "            pass\n",
+        "tests/management/test_descendants.py::"
+        "test_nobody_gets_the_lock_before_the_last_descendant_is_gone",
+    ),
+    Mutant(
         "a command dies with its guard",
         "management/with_lock/guard.py",
-        "if _prctl(_PDEATHSIG, signal.SIGKILL) and os.getppid() != guard:",
-        "if os.getppid() != guard:",
+        "        _prctl(_PDEATHSIG, signal.SIGKILL)\n",
+        "",
         "tests/management/test_descendants.py::"
         "test_when_both_are_killed_at_once_the_command_itself_dies",
     ),
     Mutant(
         "what a command starts while it is signalled gets the signal too",
         "management/with_lock/guard.py",
-        "if not (stops and new):",
+        "if not new or signum == signal.SIGKILL:",
         "if True:",
         "tests/management/test_descendants.py::"
         "test_what_is_started_while_the_command_is_signalled_gets_the_signal_too",
     ),
     Mutant(
         "what a signal finds stopping itself goes on",
-        "management/with_lock/supervisor.py",
-        "            if clock.now() < self._continues_until:\n",
-        "            if False:\n",
+        "management/with_lock/guard.py",
+        "            _send(signal.SIGCONT, _family(self._guard))\n",
+        "            pass\n",
         "tests/management/test_descendants.py::test_one_that_stops_itself_upon_a_signal_goes_on",
+    ),
+    Mutant(
+        "the guard has no word of the command in its own line",
+        "management/with_lock/guard.py",
+        "        _hide()\n",
+        "",
+        "tests/management/test_guard.py::"
+        "test_the_guard_outlives_what_kills_by_the_words_of_the_command",
     ),
     Mutant(
         "the guard is no shell that could continue what Ctrl-Z has stopped",
@@ -436,15 +452,15 @@ DOORS = [
     Mutant(
         "what is typed before there is a command comes to it",
         "management/with_lock/guard.py",
-        "            os.kill(self._main, number)\n",
-        "            pass\n",
+        "        os.kill(main[0], number)\n",
+        "        pass\n",
         "tests/management/test_matrix.py::"
         "test_a_key_that_is_typed_before_there_is_a_command_comes_to_it",
     ),
     Mutant(
         "what is typed comes to a command once",
         "management/with_lock/supervisor.py",
-        " or (signum in _TYPED and self.child.status is None)",
+        " or (signum in TYPED and child.status is None)",
         "",
         "tests/management/test_matrix.py::"
         "test_a_key_that_is_typed_as_the_command_begins_comes_to_it_once",
@@ -452,8 +468,8 @@ DOORS = [
     Mutant(
         "what a command leaves behind is adopted",
         "management/with_lock/guard.py",
-        "        adopt_orphans()\n",
-        "",
+        "        _prctl(_SUBREAPER, 1)\n        if",
+        "        if",
         "tests/management/test_descendants.py::"
         "test_nobody_gets_the_lock_before_the_last_descendant_is_gone",
     ),

@@ -100,7 +100,15 @@ def _write(stream: OutputWrapper, text: str) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def say(stream: OutputWrapper, text: str) -> None:
-    """Write ``text`` to ``stream``, a stderr; one that is closed or broken changes no status."""
+def say(stream: OutputWrapper, text: str, name: str = "locks") -> None:
+    """Write ``text`` to ``stream``, a stderr, as the command ``name``.
+
+    A stream that is closed or broken changes no status.
+    """
+    line = f"{name}: {printable(text)}\n"
     with suppress(OSError, ValueError, AttributeError):
-        stream.write(f"locks: {printable(text)}", lambda plain: plain)
+        try:
+            # Past Python's buffer: what a broken pipe leaves there makes the status 120.
+            os.write(stream.fileno(), line.encode(errors="backslashreplace"))
+        except UnsupportedOperation:
+            stream.write(line, lambda plain: plain)

@@ -64,6 +64,9 @@ def become_with_lock(order, files):
         status = 0
     except SystemExit as ended:
         status = ended.code
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     finally:
         os._exit(status)
 

@@ -22,23 +22,23 @@ from tests.processes import eventually, figure, is_running, may_be_late
 FAMILY = 'echo $$ >>"$0"; (sleep 60 & echo $! >>"$0"; wait) & echo $! >>"$0"; wait'
 # The same; it tells of each USR1.
 ANSWERING = f"trap 'echo told >>\"$0\"' USR1; {FAMILY}; while :; do wait; done"
-# Before the guard is asked to start the command, in the midst of it, and right after: what they
-# say to each other goes over a socket that is not one of the network.
+# Before the guard is asked to start the command, and right after: what they say to each other goes
+# over a socket that is not one of the network. The guard has the same code.
 KILLED = """
 import os, socket
 def patched(name, last):
     real = getattr(socket.socket, name)
     def call(own, *given):
-        if own.family == socket.AF_UNIX:
+        if own.family == socket.AF_UNIX and os.getpid() == os.getsid(0):
             last(real, own, *given)
             os.kill(os.getpid(), 9)
         return real(own, *given)
     setattr(socket.socket, name, call)
 """
 MOMENTS = {
-    "not asked": "patched('sendall', lambda *_: None)",
-    "half asked": "patched('sendall', lambda real, own, text: real(own, text[:9]))",
-    "asked": "patched('recv', lambda *_: None)",
+    "not asked": "patched('send', lambda *_: None)",
+    "asked": "patched('send', lambda real, own, *given: real(own, *given))",
+    "started": "patched('recv', lambda *_: None)",
 }
 
 
@@ -107,9 +107,9 @@ def test_without_its_guard_the_command_dies_and_we_say_why(
     os.kill(guard_of(with_lock.pid), signal.SIGKILL)
 
     assert with_lock.end() == (
-        -signal.SIGKILL,
+        137,
         "",
-        "with_lock: what guards sh was killed, and so is all that it has started\n",
+        "with_lock: what guards sh was killed; sh is terminated, and killed after 0.0 s\n",
     )
     assert not any(map(is_running, family))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,11 +27,6 @@ from tests.servers import RealServer
 
 Start = Callable[..., Program]
 
-RARE = [
-    number
-    for number in signal.Signals
-    if number.name in {"SIGALRM", "SIGVTALRM", "SIGPROF", "SIGXCPU", "SIGIO", "SIGPWR", "SIGSTKFLT"}
-]
 LONG = "exec sleep 60"
 # A second TERM would kill.
 FORWARDED = [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM]
@@ -141,7 +135,7 @@ def test_after_a_kill_9_the_lock_is_free_when_its_lease_is_over(start: Start, la
 def test_when_the_lock_is_lost_the_command_is_asked_to_end_and_the_status_is_76(
     start: Start,
 ) -> None:
-    with_lock = start("--timeout", "1.5", "--kill-after", "1.2", "k", "sh", "-c", SLOW_TO_END)
+    with_lock = start("--timeout", "6", "--kill-after", "2.4", "k", "sh", "-c", SLOW_TO_END)
     with_lock.line()
 
     force_release()
@@ -149,7 +143,8 @@ def test_when_the_lock_is_lost_the_command_is_asked_to_end_and_the_status_is_76(
     assert with_lock.end() == (
         76,
         "ending\nended\n",
-        "with_lock: the lock 'k' was force-released by ann: stale; sh is terminated\n",
+        "with_lock: the lock 'k' was force-released by ann: stale; sh is terminated, and killed "
+        "after 2.4 s\n",
     )
 
 
@@ -162,13 +157,12 @@ def test_a_command_that_will_not_end_is_killed_with_all_its_group(
 
     force_release()
     lost = time.monotonic()
-    terminated, killed = with_lock.message(), with_lock.message()
-    took = time.monotonic() - lost
+    terminated = with_lock.message()
     status, _, _ = with_lock.end()
+    took = time.monotonic() - lost
 
     assert status == 76
-    assert terminated.endswith("; sh is terminated")
-    assert killed == "with_lock: sh did not end in time and is killed"
+    assert "; sh is terminated, and killed after 0." in terminated
     assert took < 1.5 + late
     eventually(lambda: not is_running(grandchild))
 
@@ -182,7 +176,7 @@ def test_what_the_command_started_is_given_time_to_end_too(start: Start) -> None
 
     status, out, err = with_lock.end()
     assert (status, out) == (76, "ending\nended\n")
-    assert "killed" not in err
+    assert err.count("\n") == 1
 
 
 def test_a_loss_found_at_the_release_is_status_76(start: Start) -> None:
@@ -226,7 +220,7 @@ def test_in_a_long_outage_the_command_is_ended_before_its_lease(
 
     assert (status, said) == (76, ["ending", "ended"])
     assert took < 3 + late
-    assert "the lock 'k' could not be renewed before its lease ends: " in err
+    assert "the lock 'k' could not be renewed in time: " in err
 
 
 @may_be_late(1.5)
@@ -261,7 +255,7 @@ def test_a_server_that_does_not_answer_keeps_nobody_from_the_command(
     assert status == 76
     # The lease and what a release is given, and some time for a machine that does other things.
     assert time.monotonic() - began < 10
-    assert re.search(r"lease ends: .*Redis did not answer in time.*; sh is terminated\n", err)
+    assert re.search(r"renewed in time: .*Redis did not answer in time.*; sh is terminated", err)
 
 
 def test_a_signal_reaches_the_command_while_the_server_does_not_answer(
@@ -274,7 +268,7 @@ def test_a_signal_reaches_the_command_while_the_server_does_not_answer(
     with_lock.terminate()
 
     status, _, err = with_lock.end()
-    assert status == -signal.SIGTERM
+    assert status == 143
     # By the time of the request, or of the lease, whichever ends first.
     ending = r"cannot release the lock, which ends with its lease in .* (did|does) not answer"
     assert re.search(ending, err)
@@ -307,26 +301,13 @@ def test_each_signal_is_forwarded_once(start: Start) -> None:
     assert (with_lock.returncode, out, err) == (7, "", "")
 
 
-@pytest.mark.parametrize("number", RARE)
-def test_a_signal_that_others_use_as_a_timer_ends_the_command_too(
-    start: Start, number: int
-) -> None:
-    with_lock = start("k", "sh", "-c", "echo on; exec sleep 60")
-    with_lock.line()
-
-    with_lock.send_signal(number)
-
-    assert with_lock.end() == (-number, "", "")
-    assert not is_held()
-
-
 def test_a_signal_that_ends_the_command_makes_the_status(start: Start) -> None:
     with_lock = start("k", "sh", "-c", "echo on; sleep 60")
     with_lock.line()
 
     with_lock.terminate()
 
-    assert with_lock.end() == (-signal.SIGTERM, "", "")
+    assert with_lock.end() == (143, "", "")
     assert not is_held()
 
 
@@ -336,7 +317,7 @@ def test_a_stopped_command_is_ended_too(start: Start) -> None:
 
     with_lock.terminate()
 
-    assert with_lock.end() == (-signal.SIGTERM, "", "")
+    assert with_lock.end() == (143, "", "")
 
 
 @pytest.mark.matrix
@@ -405,80 +386,22 @@ def test_whatever_goes_wrong_here_the_command_does_not_run_on_without_the_lock(
 
     with monkeypatch.context() as patched:
         patched.setattr(select, "poll", broken)
-        wakes = f"kill -USR1 {os.getpid()}"
         with pytest.raises(ZeroDivisionError):
-            call_command("with_lock", "k", "sh", "-c", f"echo $$ >{log}; {wakes}; {LONG}")
+            call_command("with_lock", "k", "sh", "-c", f"echo $$ >{log}; {LONG}")
 
     eventually(lambda: not is_running(int(log.read_text())))
     assert not is_held()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_command_that_may_not_be_killed_is_said_to_run_on(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_guard_that_cannot_start_is_told_of_and_no_lock_is_left(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kill = os.kill
-
-    def refused(pid: int, number: int) -> None:
-        # As of a program that runs as another user.
-        # It may have ended meanwhile.
-        with contextlib.suppress(FileNotFoundError):
-            if number and Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
-                raise PermissionError
-        kill(pid, number)
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "kill", refused)
-        taken_away = threading.Timer(0.3, force_release)
-        taken_away.start()
-        status = called("k", "sleep", "1.5", timeout=1.2)
-        taken_away.join()
-
-    assert status == 76
-    assert "sleep did not end in time and may not be killed by us" in capsys.readouterr().err
-
-
-def python_that(does: str, folder: Path) -> str:
-    """Return a Python that does something before it is one."""
-    python = folder / "python3"
-    python.write_text(f"#!/bin/sh\n{does}\n")
-    python.chmod(0o755)
-    return str(python)
-
-
-@pytest.mark.parametrize(
-    ("python", "why"),
-    [("/no/such/python3", "No such file"), ("exit 1", "what is to guard it was killed")],
-)
-def test_a_guard_that_cannot_start_is_told_of_and_no_lock_is_left(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: str, why: str
-) -> None:
-    monkeypatch.setattr(
-        sys, "executable", python if "/" in python else python_that(python, tmp_path)
-    )
-
-    with pytest.raises(CommandError, match=f"true cannot be started: .*{why}") as failed:
-        call_command("with_lock", "k", "true")
+        patched.setattr(os, "fork", refused)
+        with pytest.raises(CommandError, match="Resource temporarily unavailable") as failed:
+            call_command("with_lock", "k", "true")
 
     assert (failed.value.returncode, is_held()) == (126, False)
-
-
-def test_a_key_typed_while_the_guard_starts_does_not_end_it(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    python = python_that(f'kill -INT $$\nexec {sys.executable} "$@"', tmp_path)
-    monkeypatch.setattr(sys, "executable", python)
-
-    # The signal is neither blocked nor pending in the command.
-    assert called("k", "sh", "-c", "kill -INT $$; exit 3") == 130
-
-
-def test_inside_a_server_with_python_in_it_the_guard_is_a_python_all_the_same(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    python_that(f'echo used >{tmp_path}/log\nexec {sys.executable} "$@"', tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi")
-
-    assert called("k", "true") == 0
-    assert (tmp_path / "log").read_text().startswith("used\n")

@@ -25,7 +25,6 @@ from django_setnx_lock.core.protocol import requests
 from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.protocol.keys import meta_key as meta_key
 from django_setnx_lock.locks import make_one
-from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.options import LockOptions as LockOptions
 from django_setnx_lock.transactions import CommitLock
 
@@ -296,51 +295,26 @@ def nobody_is_dead(core: Any) -> None:
 SLOW_LOOKS = """
 from django_setnx_lock.management.with_lock import guard
 
-def family(*given, real=guard.family, **named):
+def family(*given, real=guard._family):
     import time
-    found = real(*given, **named)
+    found = real(*given)
     time.sleep(0.4)
     return found
 
-guard.family = family
+guard._family = family
 """
 
 
 # What with_lock has to run first to say when it knows that its command has ended.
 SAYS_WHEN_ENDED = """
 import os
-from django_setnx_lock.management.with_lock.child import Child
+from django_setnx_lock.management.with_lock.guard import Child
 
-def look(child, *given, real=Child.look, say=os.write):
+def wait(child, *given, real=Child.wait, say=os.write):
     lived = child.status is None
     real(child, *given)
     if lived and child.status is not None:
         say(1, b"ended\\n")
 
-Child.look = look
-"""
-
-
-# What with_lock has to run first to take a signal for a copy however late it comes.
-COPIES_COME_LATE = """
-from django_setnx_lock.management.with_lock import supervisor
-
-supervisor._ANOTHER_AFTER = 60
-"""
-
-
-def changed_guard(folder: Path, *changes: tuple[str, str]) -> str:
-    """Return what with_lock has to run first so that its guard is a changed program."""
-    text = Path(guard.__file__).read_text()
-    for before, after in changes:
-        assert text.count(before) == 1
-        text = text.replace(before, after)
-    changed = folder / "changed_guard.py"
-    changed.write_text(text)
-    return f"""
-from importlib.util import module_from_spec, spec_from_file_location
-from django_setnx_lock.management.with_lock import child
-spec = spec_from_file_location("changed", {str(changed)!r})
-child.guard = module_from_spec(spec)
-spec.loader.exec_module(child.guard)
+Child.wait = wait
 """

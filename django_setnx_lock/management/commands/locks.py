@@ -7,14 +7,11 @@ import math
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import (
-    BaseCommand,
-    CommandError,
     CommandParser,
     DjangoHelpFormatter,
     OutputWrapper,
@@ -28,20 +25,7 @@ from django_setnx_lock.management.locks.checking import CheckFailed, check
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.listing import STATES, history, list_locks, show
 from django_setnx_lock.management.locks.releasing import intervene
-from django_setnx_lock.management.wording import say
-
-
-class LocksParser(CommandParser):
-    """A CommandParser whose errors are status 64, as those of with_lock are.
-
-    They end the program, or raise CommandError with that ``returncode`` when the command is
-    called from code.
-    """
-
-    def error(self, message: str) -> NoReturn:
-        if self.called_from_command_line:
-            self.exit(statuses.USAGE, f"locks: {message} (see {self.prog} --help)\n")
-        raise CommandError(message, returncode=statuses.USAGE)
+from django_setnx_lock.management.program import Program
 
 
 def seconds(given: str) -> float:
@@ -99,43 +83,22 @@ _RUN: dict[str, Callable[[dict[str, Any], OutputWrapper], None]] = {
 _INTERVENTIONS = {"ask-to-stop": ASK_TO_STOP, "release": RELEASE}
 
 
-class Command(BaseCommand):
+class Command(Program):
+    name = "locks"
     help = "Shows the locks, asks a holder to stop, takes its lock, examines the Redis behind them."
-    # It is for times of trouble, and for projects that are not right yet.
-    requires_system_checks = ()
-    _is_program = False
+    said_already = CheckFailed
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        base = super().create_parser(prog_name, subcommand, add_help=False, **kwargs)
-        parser = LocksParser(
-            prog=base.prog,
-            description=base.description,
-            formatter_class=base.formatter_class,
-            called_from_command_line=base.called_from_command_line,
-            parents=[base],
-        )
-        # Django knows it for commands only that have the checks run. Here they never are.
-        parser.add_argument("--skip-checks", action="store_true", help=argparse.SUPPRESS)
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        # Their errors are those of this parser.
         _add_subcommands(parser)
         return parser
-
-    def run_from_argv(self, argv: list[str]) -> None:
-        self._is_program = True
-        super().run_from_argv(argv)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
             return super().execute(*args, **options)
-        except CommandError as error:
-            if not self._is_program:
-                raise
-            if options["traceback"]:
-                traceback.print_exc()
-            if not isinstance(error, CheckFailed):
-                say(self.stderr, str(error))
-            sys.exit(error.returncode)
         except BrokenPipeError:
-            if not self._is_program:
+            if not self.is_program:
                 raise
             # The reader of the pipe has read enough.
             sys.exit(statuses.killed_by(signal.SIGPIPE))

@@ -2,194 +2,213 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
+import argparse
+import functools
 import os
+import re
+import shutil
+import signal
 import sys
 import threading
-import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from django_setnx_lock.core.inspection.lock_info import LockInfo
-from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
-from django_setnx_lock.locks import inspector, key_prefix, make_one
+from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable
+from django_setnx_lock.core.locks.layered import RedisLock
+from django_setnx_lock.core.options import waiting_time
+from django_setnx_lock.locks import make_one
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.with_lock.arguments import (
-    STATUSES,
-    WithLockParser,
-    add_options,
-    check,
-    lock_options,
-    terms_of,
-)
-from django_setnx_lock.management.with_lock.child import fence_of, label_for, locate
-from django_setnx_lock.management.with_lock.interrupts import Interrupted, Interrupts, end_as_by
-from django_setnx_lock.management.with_lock.messages import Messages
-from django_setnx_lock.management.with_lock.supervisor import Supervisor
+from django_setnx_lock.management.program import Program
+from django_setnx_lock.management.with_lock.supervisor import MARGIN, Supervisor
 from django_setnx_lock.management.wording import holding, user_name
+from django_setnx_lock.options import LockOptions
 
-# Causes that may pass while one waits.
-_PASSING = frozenset({"unreachable", "timeout", "readonly"})
-# Between two tries of a caller that waits while Redis is away, in seconds.
-_PAUSE = 0.5
-
-
-class ChildFailed(CommandError):
-    """The command ran under the lock, and did not end with status 0."""
+# django.core.management looks for these in the whole command line, up to the first "--".
+_READ_BY_DJANGO = ("--settings", "--pythonpath")
+# What Python runs, and what Django does, is the word after.
+_LEADS_TO_NEXT_WORD = re.compile(r"python[\d.]*|manage\.py")
+_KILL_AFTER = 10.0
 
 
-class Busy(CommandError):
-    """Somebody else has the lock."""
-
-
-class Command(BaseCommand):
+class Command(Program):
+    name = "with_lock"
     help = (
         "Runs CMD while holding the lock KEY, and exits as CMD does; waits for the lock if "
         "somebody else has it."
     )
-    # A cron job should not pay for them every time, and not fail for a matter of another app.
-    requires_system_checks = ()
-    # What the parser makes of the words of the line.
-    stealth_options = ("key", "command")
-    _is_program = False
-    # The signal that gave our status, or 0.
-    _ended_by = 0
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        base = super().create_parser(prog_name, subcommand, add_help=False, **kwargs)
-        return WithLockParser(
-            prog=base.prog,
-            description=base.description,
-            formatter_class=base.formatter_class,
-            called_from_command_line=base.called_from_command_line,
-            parents=[base],
-            epilog=STATUSES,
-        )
+    usage = "%(prog)s [options] KEY [--] CMD [ARG...]"
+    epilog = (
+        "TIMEOUT, REPLICAS and CACHE are those of SETNX_LOCK. Exit status: that of CMD; 64 wrong "
+        "usage, 69 Redis unreachable, 75 busy, 76 lock lost, 78 misconfigured, 126 CMD cannot be "
+        "executed, 127 CMD not found, 128+N ended by signal N."
+    )
+    # The words of the line that Django looks at.
+    _seen_by_django: Sequence[str] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        add_options(parser)
+        option = parser.add_argument
+        flag = functools.partial(option, action="store_true")
+        number = functools.partial(option, type=int, metavar="N")
+        seconds = functools.partial(option, type=float, metavar="SEC")
+        option("key", metavar="KEY", help="What to lock, e.g. nightly-import.")
+        text = "The command to run, with its arguments; no shell comes between."
+        option("command", metavar="CMD", nargs=argparse.REMAINDER, help=text)
+        either = parser.add_mutually_exclusive_group().add_argument
+        text = "Do not wait: exit 75 if somebody else holds the lock."
+        either("-n", "--nonblock", action="store_true", help=text)
+        text = "Wait at most so long, then exit 75. Default: no limit."
+        either("-w", "--wait", type=float, metavar="SEC", help=text)
+        text = "The exit status in place of 75, from 0 to 255."
+        number("-E", "--busy-code", default=statuses.BUSY, help=text)
+        text = "How long the lock outlives a with_lock that cannot renew it. Default: TIMEOUT, 30."
+        seconds("--timeout", help=text)
+        seconds("--min-hold", help="How long nobody else gets the lock, even if CMD ends sooner.")
+        flag("-s", "--shared", help="Hold it together with others who give --shared.")
+        number("--limit", help="Hold it together with others who give the same --limit, N at most.")
+        text = "How many replicas have to acknowledge the lock. Default: REPLICAS."
+        number("--replicas", help=text)
+        text = "The cache to lock in, or several for a Redlock, as r1,r2,r3. Default: CACHE."
+        option("--using", metavar="ALIAS", help=text)
+        option("--note", default="", metavar="TEXT", help="Shown to operators beside the holder.")
+        text = "The time from TERM to KILL. Default: four tenths of the lease, 10 at most."
+        seconds("-k", "--kill-after", help=text)
+        text = "Say nothing when somebody else holds the lock, as -v 0."
+        flag("-q", "--quiet", help=text)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        self._is_program = True
+        self._seen_by_django = argv[2 : argv.index("--") if "--" in argv else None]
         try:
             super().run_from_argv(argv)
-        except SystemExit:
-            # A shell stops a script or a loop at Ctrl-C only for what the signal itself has ended.
-            # Other code that calls us with a line of its own is not to end.
-            if self._ended_by and argv == sys.argv:
-                end_as_by(self._ended_by)
+        except KeyboardInterrupt:
+            # A shell stops a script or a loop at Ctrl-C only for what the signal itself has ended,
+            # as Python then is; but it need not show where it was.
+            if argv == sys.argv:
+                sys.excepthook = lambda *_: None
             raise
 
-    def execute(self, *args: Any, **options: Any) -> str | None:
-        try:
-            return super().execute(*args, **options)
-        except CommandError as error:
-            if not self._is_program:
-                raise
-            if not isinstance(error, ChildFailed):
-                if options["traceback"]:
-                    traceback.print_exc()
-                verbosity = 1 if isinstance(error, Busy) else 0
-                Messages(self.stderr, options).say(str(error), verbosity)
-            sys.exit(error.returncode)
-
     def handle(self, *args: Any, **options: Any) -> None:
-        self._ended_by = 0
         try:
-            self._run(options, Messages(self.stderr, options))
-        except Interrupted as error:
-            self._ended_by = error.signum
-            status = statuses.killed_by(error.signum)
-            raise CommandError(str(error), returncode=status) from error
+            status = self._run(options)
         except LockError as error:
-            if isinstance(error, LockLost):
-                status = statuses.LOST
-            elif isinstance(error, LockUnavailable):
-                status = statuses.UNAVAILABLE
-            else:
-                # It was asked for in a way in which it cannot be had, as alone by one who reads.
-                status = statuses.USAGE
+            # Else it was asked for in a way in which it cannot be had, as alone by one who reads.
+            is_away = isinstance(error, LockUnavailable)
+            status = statuses.UNAVAILABLE if is_away else statuses.USAGE
             raise CommandError(str(error), returncode=status) from error
+        if self.is_program and status == -signal.SIGINT:
+            raise KeyboardInterrupt
+        if status:
+            status = status if status > 0 else statuses.killed_by(-status)
+            message = f"{options['command'][0]} ended with status {status}"
+            raise CommandError("" if self.is_program else message, returncode=status)
 
-    def _run(self, options: dict[str, Any], said: Messages) -> None:
+    def _run(self, options: dict[str, Any]) -> int:
+        """Return the status of the command; below zero, the signal that ended it."""
         if threading.current_thread() is not threading.main_thread():
             message = "with_lock works in the main thread only; elsewhere use `with lock(...)`"
             raise CommandError(message, returncode=statuses.USAGE)
-        with statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED):
-            prefix = key_prefix()
-        with statuses.given_for(ValueError, statuses.USAGE):
-            check(options, prefix)
-            command = options["command"]
-            given = lock_options(options, label_for(command))
-        # The options given here are checked by now, so the fault is in the settings.
-        faults = (ImproperlyConfigured, TypeError, ValueError)
-        with statuses.given_for(faults, statuses.MISCONFIGURED):
+        command = options["command"]
+        with (
+            statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED),
+            statuses.given_for(ValueError, statuses.USAGE),
+        ):
+            self._check(options["key"], command)
+            if options["busy_code"] not in range(256):
+                raise ValueError("--busy-code is a number from 0 to 255")
+            waiting_time(options["wait"], "--wait")
             # It says itself whom it waits for.
+            given = _lock_options(options)
             made = make_one(options["key"], given, user=user_name(), wait_warning=None)
-        with statuses.given_for(ValueError, statuses.USAGE):
-            terms = terms_of(options, made.timeout)
+            kill_after = _kill_after(options["kill_after"], made.timeout)
         # Not only after a wait, which would be for nothing.
-        locate(command[0])
-        name = os.path.basename(command[0])
-        with Interrupts() as interrupts:
-            held = _take(made, interrupts, options, said)
-            began, key, fence = clock.now(), held.key, fence_of(held)
-            with_fence = f" with fence {fence}" if fence is not None else ""
-            said.say(f"has taken {key!r}{with_fence}", verbosity=2)
-            supervisor = Supervisor(held, interrupts, said, terms)
-            supervisor.run(command, is_program=self._is_program)
-        child, held_for = supervisor.child, clock.now() - began
-        how = "lost" if supervisor.is_lost else "let go of"
-        said.say(
-            f"has {how} {key!r} after {held_for:.1f} s; {name} ended with status {child.status}",
-            verbosity=2,
-        )
-        self._ended_by = 0 if supervisor.is_lost else child.ended_by
-        if status := statuses.LOST if supervisor.is_lost else child.status:
-            raise ChildFailed(f"{name} ended with status {status}", returncode=status)
+        path = _locate(command[0])
+        with Supervisor(kill_after, self.say, is_program=self.is_program) as supervisor:
+            self._take(supervisor, made, options)
+            with statuses.given_for(OSError, statuses.CANNOT_EXECUTE):
+                status = supervisor.run(path, command)
+        return statuses.LOST if supervisor.is_lost else status or 0
 
+    def _check(self, key: str, command: Sequence[str]) -> None:
+        """Refuse with ValueError what the parser lets pass."""
+        if not command:
+            raise ValueError(f"CMD is missing: what is to run while {key!r} is locked?")
+        if command[0].startswith("-"):
+            raise ValueError(f"options go before KEY, so {command[0]} must stand before it")
+        if any("\0" in word for word in (key, *command)):
+            raise ValueError("neither KEY nor CMD can have a NUL character in it")
+        seen = [*self._seen_by_django]
+        for word in seen[seen.index(key) + 1 :] if key in seen else ():
+            if word.partition("=")[0] in _READ_BY_DJANGO:
+                raise ValueError(
+                    f"Django takes {word} for its own here: "
+                    f"write -- before CMD, or before KEY if it is meant for Django"
+                )
 
-def _take(
-    lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any], said: Messages
-) -> LockHandle:
-    """Take ``lock``; a wait goes on while Redis is away for a part of its time."""
-    limit: float | None = 0 if options["nonblock"] else options["wait"]
-    end = math.inf if limit is None else clock.now() + limit
-    blocking_timeout: float | None = 0
-    has_waited = is_told = False
-    while True:
+    def _take(self, supervisor: Supervisor, lock: RedisLock, options: Mapping[str, Any]) -> None:
+        """Take ``lock``; say who has it if that is somebody else."""
+        wait = 0 if options["nonblock"] else options["wait"]
+        is_quiet = options["quiet"] or not options["verbosity"]
         try:
-            return interrupts.take(lock, blocking_timeout)
+            return supervisor.take(lock, wait or 0)
         except LockBusy as busy:
-            is_over = has_waited or limit == 0
-            whom = holding(busy, _look(lock, options)) if is_over or limit is None else ""
-            if is_over:
-                message = f"{lock.key!r} is {whom}"
-                raise Busy(message, returncode=options["busy_code"]) from busy
-            if whom:
-                said.say(f"waiting for {lock.key!r}, {whom}", verbosity=1)
-        except LockUnavailable as error:
-            left = end - clock.now()
-            if not has_waited or error.cause not in _PASSING or left <= 0:
-                raise
-            if not is_told:
-                is_told = True
-                said.say(f"still waiting for {lock.key!r}: {error}")
-            interrupts.check(min(_PAUSE, left))
-        has_waited = True
-        blocking_timeout = None if limit is None else max(end - clock.now(), 0)
+            whom = holding(busy, None)
+            if wait is not None:
+                message = "" if is_quiet and self.is_program else f"{lock.key!r} is {whom}"
+                raise CommandError(message, returncode=options["busy_code"]) from busy
+        self.say("" if is_quiet else f"waiting for {lock.key!r}, {whom}")
+        return supervisor.take(lock, None)
 
 
-def _look(lock: RedisLock, options: Mapping[str, Any]) -> LockInfo | None:
-    """Look at the lock in Redis; return None where that cannot be done."""
-    with contextlib.suppress(LockUnavailable):
-        if not isinstance(lock, Redlock):
-            return inspector(options["using"]).get(lock.name)
-    return None
+def _lock_options(options: Mapping[str, Any]) -> LockOptions:
+    """Return those of the lock. Raises ValueError."""
+    names = ("timeout", "min_hold", "replicas", "note", "shared", "limit")
+    using = options["using"]
+    try:
+        return LockOptions(
+            using=using.split(",") if using and "," in using else using,
+            label=_label(options["command"]),
+            # Whatever RENEW says: the command may take longer than the lease.
+            renew=True,
+            **{name: options[name] for name in names},
+        )
+    except (TypeError, ValueError) as error:
+        # Each begins with the name of an option.
+        raise ValueError(f"--{error}".replace("_", "-")) from None
+
+
+def _label(command: Sequence[str]) -> str:
+    """Return what the holder record calls ``command``: its program, without what may be secret."""
+    names = [os.path.basename(command[0])]
+    for word in command[1:]:
+        if word.startswith("-") or not _LEADS_TO_NEXT_WORD.fullmatch(names[-1]):
+            break
+        names.append(os.path.basename(word))
+    return " ".join(["with_lock", *names])
+
+
+def _locate(program: str) -> str:
+    """Return the file to execute for ``program``. Raises CommandError with 126 or 127."""
+    path = shutil.which(program)
+    if path is None:
+        is_there = os.path.exists(program)
+        message = f"{program} is not {'executable' if is_there else 'found'}"
+        status = statuses.CANNOT_EXECUTE if is_there else statuses.NOT_FOUND
+        raise CommandError(message, returncode=status)
+    return path
+
+
+def _kill_after(seconds: float | None, lease: float) -> float:
+    """Return the time from TERM to KILL. Raises ValueError for more than the lease leaves for it.
+
+    That is half of it without the margin, as a renewal that succeeds leaves more than half.
+    """
+    longest = (0.5 - MARGIN) * lease
+    if seconds is None:
+        seconds = min(_KILL_AFTER, longest)
+    if not 0 <= seconds <= longest:
+        raise ValueError(
+            f"--kill-after is a number of seconds from 0 to {longest:g} with a lease of {lease:g} s"
+        )
+    return seconds

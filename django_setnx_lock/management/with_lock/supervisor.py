@@ -1,225 +1,211 @@
-"""Run a command under a lock that is held: watch both, and end the one when the other is lost."""
+"""Take a lock and run a command under it: watch both, and end the one when the other is lost."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
 
 from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockError, LockLost
-from django_setnx_lock.core.locks.layered import LockHandle
+from django_setnx_lock.core.errors import LockError, LockLost, LockUnsupported
+from django_setnx_lock.core.locks import parent
+from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
+from django_setnx_lock.management import statuses
 
-from .arguments import Terms
-from .child import Child, environment_for
-from .interrupts import ENDING, Interrupts
-from .messages import Messages
+from .guard import TYPED, Child
 
-# The keys of a terminal that end a program: it sends them to the command as well.
-_TYPED = frozenset({signal.SIGINT, signal.SIGQUIT})
-_INSISTING = frozenset({signal.SIGINT, signal.SIGTERM})
-# What comes from it may end by one that it does not expect.
+# What comes from a command may end by one that it does not expect.
 _FOR_COMMAND_ALONE = frozenset({signal.SIGUSR1, signal.SIGUSR2})
-# A signal that comes sooner is a copy of the same, as timeout(1) sends them.
-_ANOTHER_AFTER = 0.2
-# All are stopped for a signal. For so long one may believe that another one has been stopped by a
-# user, and stop itself, as su(1) does.
-_STOPPING = 2.0
-# For so long the rest of a killed group is waited for, if there is no lock to keep for it.
-_DYING = 1.0
-# How often in a lease, and after how many seconds at the most, the lock is looked after.
-_LOOKS, _LONGEST_LOOK = 60, 0.5
-# How long the first attempt to renew has after a pause of the whole machine.
-_LONGEST_CHANCE = 10.0
+# These end a program that does not catch them.
+_ENDING = TYPED | _FOR_COMMAND_ALONE | {signal.SIGHUP, signal.SIGTERM}
+# How often in a lease, and after how many seconds at the most, the lock is looked after; and how
+# often it is looked whether a command that is killed has ended.
+_LOOKS, _LONGEST_LOOK, _SHORTEST_LOOK = 60, 0.5, 0.01
+#: How long before the end of its lease a command is dead whose lock cannot be renewed; of a lease.
+MARGIN = 0.1
 
 
 class Supervisor:
-    """Runs a command under the lock ``held``, and releases that when the command has ended.
+    """Takes a lock, runs a command under it, and releases it when all of the command has ended.
 
-    Then ``child`` tells how it ended, and ``is_lost`` whether the lock was lost.
+    ``kill_after``: seconds from TERM to KILL. ``say``: tells a message. ``is_program``: whether
+    this process does nothing else. In a ``with`` block, whose end releases the lock, it catches the
+    signals that ask to end, in the main thread only. A signal that was ignored stays ignored, as
+    nohup wants it. After the block, ``is_lost`` tells whether the lock was lost.
     """
 
-    child: Child
     is_lost = False
-    # When it is killed, once it was asked to end, and when it was.
+    _is_taking = False
+    _child: Child | None = None
+    # When the command is killed, once it was asked to end.
     _kill_at = math.inf
-    _killed_at: float | None = None
-    # By INT or TERM, and when it was first asked to end by one of them.
-    _asked: tuple[int, float] | None = None
-    _has_heard_request = _has_told_of_guard = False
-    # Until when all are continued.
-    _continues_until = 0.0
-    # Since when it is tried in vain to renew it, and why in vain, if that was said.
-    _tried_since: float | None = None
-    _told_of: object = None
+    # What was said of renewals that fail.
+    _told_of: Exception | None = None
 
-    def __init__(
-        self, held: LockHandle, interrupts: Interrupts, said: Messages, terms: Terms
-    ) -> None:
-        self._held = held
-        self._interrupts = interrupts
-        self._said = said
-        self._terms = terms
-        held.on_trouble = interrupts.wake
+    def __init__(self, kill_after: float, say: Callable[[str], None], *, is_program: bool) -> None:
+        self._kill_after = kill_after
+        self._say = say
+        self._is_program = is_program
+        # The one lock, when it is taken.
+        self._taken: list[LockHandle] = []
+        # What signals did before, and those that came and were not passed on.
+        self._before: dict[int, Any] = {}
+        self._came: list[int] = []
+        # Why the command was asked to end.
+        self._reasons: list[str] = []
 
-    def run(self, command: Sequence[str], *, is_program: bool) -> None:
-        """Return when the command has ended, and all that it has started.
+    def __enter__(self) -> Supervisor:
+        for signum in sorted(_ENDING):
+            # None: not set from Python, so that it could not be put back.
+            if signal.getsignal(signum) not in (None, signal.SIG_IGN):
+                self._before[signum] = signal.signal(signum, self._on_signal)
+        return self
 
-        ``is_program``: whether this process does nothing else. Where the command is not started,
-        raises CannotRun, Interrupted when a signal came, LockLost when the lease was over by then.
+    def __exit__(self, *_: object) -> None:
+        for held in self._taken:
+            self._release(held)
+        for signum, before in self._before.items():
+            signal.signal(signum, before)
+
+    def take(self, lock: RedisLock, blocking_timeout: float | None) -> None:
+        """Take ``lock`` as :meth:`RedisLock.take` does.
+
+        Upon a signal, raises KeyboardInterrupt or SystemExit. One that comes as this returns is
+        left to :meth:`run`.
         """
-        held = self._held
+        self._is_taking = True
+        try:
+            self._end_if_asked()
+            # map() and extend() are C, so no signal handler runs between grant and list.
+            self._taken.extend(map(lock.take, [blocking_timeout]))
+        finally:
+            self._is_taking = False
+
+    def run(self, path: str, command: Sequence[str]) -> int | None:
+        """Return the status of the command when it has ended, and all that it has started.
+
+        Below zero, it is the signal that ended the command. It is None where the lock was lost
+        before the command was started. Raises OSError where it cannot be, and as :meth:`take`.
+        """
+        held, self._program = self._taken[0], os.path.basename(path)
         # Unless the command is started.
         held.grant.was_in_vain = True
+        # A loss is not logged where it is told of.
+        held.on_trouble = lambda: None
+        child = Child(path, command, environment_for(held), adopts=self._is_program)
         try:
+            self._end_if_asked()
             if held.lost:
                 self.is_lost = True
-                message = f"the lease of {held.key!r} was over before the command was started"
-                raise LockLost(message, key=held.key)
-            environment = environment_for(held, is_program=is_program)
-            self.child = Child(command, environment, adopts=is_program)
-            try:
-                self._interrupts.check()
-                self.child.begin()
+                self._say(f"the lease of {held.key!r} was over before the command was started")
+            else:
+                child.begin()
                 held.grant.was_in_vain = False
-                self._watch()
-            except BaseException:
-                self.child.kill()
-                self.child.wait()
-                raise
-            finally:
-                self.child.close()
-            if self.child.failure is not None:
-                held.grant.was_in_vain = True
-                raise self.child.failure
+                self._watch(held, child)
         finally:
-            self._let_go()
+            self._child = None
+            child.close()
+        held.grant.was_in_vain = child.status in (None, statuses.CANNOT_EXECUTE)
+        return child.status
 
-    def _let_go(self) -> None:
-        held = self._held
+    def _release(self, held: LockHandle) -> None:
         try:
             held.release()
         except LockLost as error:
             if not self.is_lost:
-                self._said.say(str(error))
+                self._say(str(error))
             self.is_lost = True
         except LockError as error:
             left = max(held.grant.end - clock.now(), 0)
             message = f"cannot release the lock, which ends with its lease in {left:.1f} s: {error}"
-            self._said.say(message)
+            self._say(message)
 
-    def _watch(self) -> None:
-        look = min(self._held.timeout / _LOOKS, _LONGEST_LOOK)
-        while not self._has_ended():
-            until_kill = max(self._kill_at - clock.now(), 0)
-            came = self._interrupts.wait(min(look, until_kill), self.child.connection)
-            # First of all: we may have been stopped until after the end of the lease.
-            self._look_after_lock()
-            self._look_at_request()
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self._came.append(signum)
+        if self._is_taking:
+            # Another one would break off the undoing of the grant.
+            self._is_taking = False
+            self._end_if_asked()
+        elif self._child is not None:
+            self._pass_on(self._taken[0], self._child)
+
+    def _end_if_asked(self) -> None:
+        for signum in self._came:
+            if signum == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(statuses.killed_by(signum))
+
+    def _pass_on(self, held: LockHandle, child: Child) -> None:
+        while self._came:
+            signum = self._came.pop(0)
+            # We may have been stopped until after the end of the lease. While the command lives, a
+            # terminal sends what is typed to it as well.
+            if not (held.lost or (signum in TYPED and child.status is None)):
+                child.send(signum, to_all=signum not in _FOR_COMMAND_ALONE)
+
+    def _watch(self, held: LockHandle, child: Child) -> None:
+        look = min(held.timeout / _LOOKS, _LONGEST_LOOK)
+        self._child = child
+        self._pass_on(held, child)
+        while not child.is_extinct:
+            until_kill = max(self._kill_at - clock.now(), _SHORTEST_LOOK)
+            child.wait(min(look, until_kill))
+            if not self.is_lost:
+                self._look_after_lock(held, child)
+            if child.is_unguarded:
+                self._end(child, f"what guards {self._program} was killed", 0)
             if clock.now() >= self._kill_at:
-                self._kill("did not end in time and ")
-            for signum in came:
-                self._pass_on(signum)
-            if clock.now() < self._continues_until:
-                self.child.send_to_all(signal.SIGCONT)
+                child.kill()
 
-    def _has_ended(self) -> bool:
-        child = self.child
-        child.look()
-        if child.was_unguarded and not self._has_told_of_guard:
-            self._has_told_of_guard = True
-            what = f"what guards {child.program} was killed, and so is all that it has started"
-            self._said.say(what)
-        if child.status is None:
-            return False
-        killed_at = self._killed_at
-        if self.is_lost and killed_at is not None and clock.now() > killed_at + _DYING:
-            return True
-        return child.is_extinct()
+    def _look_after_lock(self, held: LockHandle, child: Child) -> None:
+        """End the command when its lock is lost, or an operator asks for that.
 
-    def _gives_up_at(self, now: float) -> float:
-        """Return when, on ``clock``, the command is asked to end unless that is renewed before.
-
-        That is as the terms say before the lease's end; but the first attempt to renew after a
-        pause of the whole machine has until shortly before it.
+        Then the lock is kept until the command has ended.
         """
-        grant, terms = self._held.grant, self._terms
-        early, latest = grant.end - terms.notice, grant.end - terms.margin
-        if grant.trouble is None and now < grant.due:
-            self._tried_since = None
-            return early if now < early else latest
-        if self._tried_since is None:
-            # This process may have stood still until now.
-            self._tried_since = now
-        chance = min(grant.lease / 6, _LONGEST_CHANCE)
-        return min(max(early, self._tried_since + chance), latest)
-
-    def _pass_on(self, signum: int) -> None:
-        """Pass it on as is due."""
-        if signum not in ENDING or (signum in _TYPED and self.child.status is None):
-            return
-        if signum in _INSISTING:
-            if self._asked is not None:
-                before, at = self._asked
-                if signum != before or clock.now() >= at + _ANOTHER_AFTER:
-                    self._kill()
-                return
-            self._asked = (signum, clock.now())
-        if signum not in _FOR_COMMAND_ALONE:
-            self._send_to_all(signum)
-        elif self._kill_at == math.inf:
-            # One that is to end hears of nothing else.
-            self.child.send(signum)
-
-    def _send_to_all(self, signum: int) -> None:
-        self.child.send_to_all(signum)
-        self._continues_until = clock.now() + _STOPPING
-
-    def _look_after_lock(self) -> None:
-        now, held, grant = clock.now(), self._held, self._held.grant
-        if self.is_lost:
-            return
-        if held.loss is not None or now >= self._gives_up_at(now):
+        grant, asked = held.grant, held.stop_requested
+        to_kill = grant.end - MARGIN * held.timeout - clock.now()
+        to_end = to_kill - self._kill_after
+        if held.loss is not None or to_end <= 0:
             self.is_lost = True
-            trouble = grant.trouble or "Redis does not answer"
-            why = f"the lock {held.key!r} could not be renewed before its lease ends: {trouble}"
-            loss = held.loss
-            if loss is None:
-                # The command ends in what is left of the lease, which nobody renews any more.
-                loss = grant.lose(grant.ran_out() if held.lost else LockLost(why, key=held.key))
-            kill_at = min(now + self._terms.kill_after, grant.end - self._terms.margin)
-            self._ask_to_end(str(loss), kill_at)
+            trouble = grant.trouble or "this process stood still, or Redis does not answer"
+            why = f"the lock {held.key!r} could not be renewed in time: {trouble}"
+            # The command ends in what is left of the lease, which nobody renews any more.
+            loss = held.loss or grant.lose(LockLost(why, key=held.key))
+            self._end(child, str(loss), max(min(to_kill, self._kill_after), 0))
+        elif asked is not None:
+            self._end(child, str(asked), self._kill_after)
         elif grant.trouble is not self._told_of:
             self._told_of = grant.trouble
-            left = self._gives_up_at(now) - now
             if grant.trouble is not None:
-                self._said.say(
-                    f"cannot renew the lock, trying on for {left:.1f} s: {grant.trouble}"
-                )
+                self._say(f"cannot renew the lock, trying on for {to_end:.1f} s: {grant.trouble}")
 
-    def _look_at_request(self) -> None:
-        """End the command, once, if an operator asks for that. The lock is kept until it ends."""
-        asked = self._held.stop_requested
-        if asked is not None and not self._has_heard_request and not self.is_lost:
-            self._has_heard_request = True
-            self._ask_to_end(str(asked), clock.now() + self._terms.kill_after)
+    def _end(self, child: Child, why: str, seconds: float) -> None:
+        """Ask the command to end, once for each ``why``, and have it killed after ``seconds``.
 
-    def _ask_to_end(self, why: str, kill_at: float) -> None:
-        """Ask it to end, and have it killed at ``kill_at``; never later than said before."""
-        self._said.say(f"{why}; {self.child.program} is terminated")
-        if self._killed_at is not None:
-            return
-        if self._kill_at == math.inf:
-            self._send_to_all(signal.SIGTERM)
-        self._kill_at = min(self._kill_at, kill_at)
+        It is killed no later than was said before.
+        """
+        if why not in self._reasons:
+            self._reasons.append(why)
+            self._say(f"{why}; {self._program} is terminated, and killed after {seconds:.1f} s")
+            self._kill_at = min(self._kill_at, clock.now() + seconds)
+            child.send(signal.SIGTERM)
 
-    def _kill(self, why: str = "") -> None:
-        """Kill it now; tell ``why``, unless nothing is said, or what is left are its children."""
-        if self._killed_at is not None:
-            return
-        self._kill_at, self._killed_at = math.inf, clock.now()
-        allowed = self.child.kill()
-        if self.child.status is not None or (allowed and not why):
-            return
-        end = "is killed" if allowed else "may not be killed by us: it runs on"
-        self._said.say(f"{self.child.program} {why}{end}")
+
+def environment_for(held: LockHandle) -> dict[str, str]:
+    """Return the environment of a command under ``held``."""
+    environment = {
+        **os.environ,
+        "SETNX_LOCK_KEY": held.key,
+        "SETNX_LOCK_TOKEN": held.token,
+        parent.VARIABLE: parent.described(held.grant, os.environ),
+    }
+    # The fence of another lock, under which we run.
+    environment.pop("SETNX_LOCK_FENCE", None)
+    # A lock on several masters has none.
+    with contextlib.suppress(LockUnsupported):
+        environment["SETNX_LOCK_FENCE"] = str(held.fence)
+    return environment

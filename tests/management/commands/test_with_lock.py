@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import sys
@@ -22,7 +21,7 @@ from django.test import override_settings
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import State
 from django_setnx_lock.signals import lock_acquired
-from tests.management.conftest import CHECKOUT, COMMAND, Program
+from tests.management.conftest import COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
 from tests.support.seams import any_lock
@@ -30,6 +29,14 @@ from tests.support.seams import any_lock
 Start = Callable[..., Program]
 Run = Callable[..., tuple[int, str, str]]
 
+WITH_ATEXIT = (
+    sys.executable,
+    "-c",
+    "import atexit, sys; atexit.register(print, 'at exit')\n"
+    "from django.core.management import execute_from_command_line\n"
+    "execute_from_command_line()",
+    "with_lock",
+)
 SHOW_LOCK = (
     "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'SETNX' in k}))"
 )
@@ -58,64 +65,31 @@ def test_it_exits_as_its_command_does_and_says_nothing(run: Run, status: int) ->
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM", "SEGV", "PIPE"])
-def test_with_lock_ends_by_the_signal_that_ended_its_command(run: Run, name: str) -> None:
-    ended = run("k", "sh", "-c", f"kill -{name} $$")
+def test_a_signal_that_ended_the_command_is_128_plus_its_number(run: Run, name: str) -> None:
+    ended = run("k", "sh", "-c", f"ulimit -c 0; kill -{name} $$")
 
-    assert ended == (-signal.Signals[f"SIG{name}"], "", "")
+    assert ended == (128 + signal.Signals[f"SIG{name}"], "", "")
     assert state_of("k") is State.FREE
 
 
 @pytest.mark.matrix
-def test_a_shell_sees_128_plus_n_where_a_signal_ended_the_command(run: Run) -> None:
-    script = '"$@"; echo $? >&2'
-
-    ended = run("k", "sh", "-c", "kill -KILL $$", command=("sh", "-c", script, "sh", *COMMAND))
-
-    assert ended[2].splitlines()[-1] == "137"
-
-
-@pytest.mark.matrix
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for a core file")
-def test_only_the_command_leaves_a_core(run: Run, tmp_path: Path) -> None:
-    kind = "ABRT"
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
-    if "/" in pattern or pattern.startswith("|"):
-        pytest.skip("cores are not left in the current directory here")
-    (tmp_path / "inside").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    crash = f"ulimit -c unlimited && cd inside && kill -{kind} $$"
-
-    run("k", "sh", "-c", crash, cwd=tmp_path, env=environment, preexec_fn=allow_cores)
-
-    assert list((tmp_path / "inside").iterdir())
-    assert [each.name for each in tmp_path.iterdir()] == ["inside"]
-
-
-def allow_cores() -> None:
-    limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
-
-
-@pytest.mark.matrix
-def test_what_is_registered_with_atexit_is_called_also_when_a_signal_ended_the_command(
-    run: Run,
+@pytest.mark.parametrize("command", [COMMAND, WITH_ATEXIT], ids=["django", "atexit"])
+def test_with_lock_ends_by_int_where_that_has_ended_its_command(
+    run: Run, command: tuple[str, ...]
 ) -> None:
-    with_atexit = (
-        sys.executable,
-        "-c",
-        "import atexit, sys; atexit.register(print, 'at exit')\n"
-        "from django.core.management import execute_from_command_line\n"
-        "execute_from_command_line()",
-        "with_lock",
-    )
+    status, out, err = run("k", "sh", "-c", "kill -INT $$", command=command)
 
-    ended = run("k", "sh", "-c", "kill -TERM $$", command=with_atexit)
-
-    assert ended == (-signal.SIGTERM, "at exit\n", "")
+    assert (status, err) == (-signal.SIGINT, "")
+    assert out == ("at exit\n" if command is WITH_ATEXIT else "")
 
 
-def test_code_that_calls_it_with_a_line_of_its_own_is_not_ended() -> None:
-    assert program("k", "sh", "-c", "kill -TERM $$") == 143
+def test_code_that_calls_it_with_a_line_of_its_own_gets_a_keyboard_interrupt(
+    real_cache: RealServer,
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        program("k", "sh", "-c", "kill -INT $$")
+    with pytest.raises(CommandError, match="sh ended with status 130"):
+        call_command("with_lock", "k", "sh", "-c", "kill -INT $$")
 
 
 def test_stdin_stdout_and_stderr_are_the_commands(start: Start) -> None:
@@ -128,9 +102,8 @@ def test_stdin_stdout_and_stderr_are_the_commands(start: Start) -> None:
 
 def test_words_reach_the_program_as_they_are(run: Run, tmp_path: Path) -> None:
     words = ["-c", "", "", "a  b", "$HOME", ";", "*", "\udcff", "--", "é", "x" * 10_000, ""]
-    script = executable(tmp_path / "script", 'printf "%s\\n" "$0" "$@"\n')
+    script = executable(tmp_path / "script", '#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
 
-    # It names no interpreter, so a shell runs it.
     out = run("k", script, *words, errors="surrogateescape")[1]
 
     assert out.split("\n")[:-1] == [script, *words]
@@ -156,49 +129,19 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     with_lock.communicate("\n", timeout=20)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells of the caller's")
-@pytest.mark.parametrize(
-    "own",
-    [
-        {},
-        pytest.param({"TZ": "Europe/Berlin", "LC_CTYPE": "C.UTF-8"}, marks=pytest.mark.matrix),
-        pytest.param({"TZ": "UTC"}, marks=pytest.mark.matrix),
-    ],
-)
-def test_time_zone_and_locale_are_the_callers_where_django_and_python_have_chosen_others(
-    run: Run, own: dict[str, str]
-) -> None:
-    # Django sets TZ to its TIME_ZONE, which is UTC here.
-    chosen = {"TZ", "LC_ALL", "LC_CTYPE", "LANG", "PYTHONUTF8", "PYTHONCOERCECLOCALE"}
-    given = {name: value for name, value in os.environ.items() if name not in chosen}
-
-    ended = run("k", "sh", "-c", "echo ${TZ-none} ${LC_CTYPE-none}", env=given | own)
-
-    assert ended[1] == f"{own.get('TZ', 'none')} {own.get('LC_CTYPE', 'none')}\n"
-
-
 LABELS = [
     ("backup.sh --password secret", "backup.sh"),
     ("{bin}/backup.sh secret", "backup.sh"),
     ("sh -c secret", "sh"),
     ("python", "python"),
-    ("python script.py secret", "script.py"),
-    ("{bin}/python3.12 -u /srv/script.py secret", "script.py"),
-    ("pypy3 -B -W error -X dev script.py secret", "script.py"),
-    ("python -Werror -Xdev script.py", "script.py"),
-    ("python --check-hash-based-pycs always script.py", "script.py"),
+    ("python script.py secret", "python script.py"),
+    ("{bin}/python3.12 /srv/script.py secret", "python3.12 script.py"),
     ("python -c secret", "python"),
-    ("python -uc secret", "python"),
-    ("python -m module secret", "module"),
-    ("python -Im module secret", "module"),
-    ("python -mmodule secret", "module"),
-    ("python -W", "python"),
-    ("python manage.py import --token secret", "manage.py import"),
+    ("python -m module secret", "python"),
+    ("python manage.py import --token secret", "python manage.py import"),
     ("manage.py import secret", "manage.py import"),
     ("manage.py --settings=secret import", "manage.py"),
-    ("django-admin migrate secret", "django-admin migrate"),
-    ("python -m django migrate secret", "django migrate"),
-    ("pythonic script.py", "pythonic"),
+    ("pythonic secret", "pythonic"),
 ]
 
 
@@ -210,8 +153,7 @@ def test_a_label_names_the_program_and_never_its_arguments(
     command: str,
     label: str,
 ) -> None:
-    for name in ("backup.sh", "manage.py", "django-admin", "pypy3", "pythonic", "python",
-                 "python3.12", "sh"):  # fmt: skip
+    for name in ("backup.sh", "manage.py", "pythonic", "python", "python3.12", "sh"):
         executable(tmp_path / name, "#!/bin/true\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     labels = []
@@ -275,8 +217,7 @@ def test_busy_is_status_75_and_one_line_that_says_who_holds_it(
     out, err = capfd.readouterr()
     assert (status, out) == (75, "")
     assert re.fullmatch(
-        rf"with_lock: 'k' is held by ann@{socket.gethostname()}:{os.getpid()} \(import; nightly\) "
-        r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4} \(0:00:\d\d ago\); "
+        rf"with_lock: 'k' is held by ann@{socket.gethostname()}:{os.getpid()} \(import; nightly\); "
         r"its lease runs for another (1\d\.\d|20\.0) s\n",
         err,
     )
@@ -306,7 +247,7 @@ def test_without_an_option_it_waits_and_says_once_for_whom(start: Start) -> None
         held.extend(20)
 
     assert with_lock.end() == (0, "started\n", "")
-    assert re.match(r"with_lock: waiting for 'k', held by \S+ \(import\) since", said)
+    assert re.match(r"with_lock: waiting for 'k', held by \S+ \(import\); its lease", said)
 
 
 def test_an_unreachable_redis_is_status_69_and_the_command_is_not_started(
@@ -338,7 +279,7 @@ def executable(path: Path, content: str) -> str:
 
 
 def test_a_command_that_cannot_be_executed_is_status_126(
-    real_cache: RealServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    real_cache: RealServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plain = tmp_path / "plain"
     plain.touch()
@@ -347,13 +288,13 @@ def test_a_command_that_cannot_be_executed_is_status_126(
 
     statuses = [program("k", str(path)) for path in (plain, broken, unknown, tmp_path)]
 
-    reasons = capsys.readouterr().err.splitlines()
+    reasons = capfd.readouterr().err.splitlines()
     assert statuses == [126] * 4
     assert [reason.partition(str(tmp_path))[2] for reason in reasons] == [
         "/plain is not executable",
-        "/broken cannot be executed: the interpreter named in its first line is not found",
+        "/broken cannot be executed: No such file or directory",
         "/unknown cannot be executed: Exec format error",
-        " is a directory",
+        " is not executable",
     ]
     assert state_of("k") is State.FREE
 
@@ -378,7 +319,7 @@ def test_a_command_that_is_not_found_is_status_127_even_if_the_lock_is_busy(
         (["--wait", "nan", "k", "true"], "--wait is None or"),
         (["", "true"], "key must not be empty"),
         (["a}b", "true"], "braces"),
-        (["a\udcffb", "true"], "KEY has bytes"),
+        (["a\udcffb", "true"], "not UTF-8"),
         (["k", "tr\0ue"], "NUL"),
     ],
 )
@@ -461,19 +402,12 @@ def test_called_from_code_a_failure_is_a_command_error_with_the_status(
     assert (failed.value.returncode, busy.value.returncode) == (3, 75)
 
 
-def test_called_from_code_key_and_command_may_be_given_by_name(real_cache: RealServer) -> None:
-    with pytest.raises(CommandError) as failed:
-        call_command("with_lock", key="k", command=["sh", "-c", "exit 3"])
-
-    assert failed.value.returncode == 3
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "KEY and CMD are missing"),
+        ([], "required: KEY"),
         (["k"], "CMD is missing"),
-        (["\udcff", "true"], "KEY has bytes in it that are no UTF-8"),
+        (["\udcff", "true"], "not UTF-8"),
     ],
 )
 def test_called_from_code_it_refuses_what_is_no_key_and_command(
@@ -483,11 +417,6 @@ def test_called_from_code_it_refuses_what_is_no_key_and_command(
         call_command("with_lock", *words)
 
     assert failed.value.returncode == 64
-
-
-def test_called_from_code_it_refuses_to_wait_and_not_to_wait() -> None:
-    with pytest.raises(CommandError, match="exclude one another"):
-        call_command("with_lock", "k", "true", nonblock=True, wait=5)
 
 
 def test_called_in_another_thread_it_says_why_it_cannot_work() -> None:

@@ -13,7 +13,6 @@ from django.core.management.base import CommandError
 from django_setnx_lock import lock, rwlock, semaphore
 from tests.management.conftest import Program
 from tests.processes import eventually
-from tests.support.seams import any_lock
 
 Start = Callable[..., Program]
 
@@ -71,19 +70,6 @@ def test_a_command_within_may_read_and_not_write(
     assert status != 0
     assert "would wait for itself" in told
     assert "Traceback" not in told
-
-
-@pytest.mark.usefixtures("real_cache")
-def test_who_is_waited_for_is_named_each_of_them() -> None:
-    with (
-        any_lock("report", shared=True, reentrant=False, note="one"),
-        any_lock("report", shared=True, reentrant=False, note="two"),
-        pytest.raises(CommandError) as busy,
-    ):
-        call_command("with_lock", "-n", "report", "true")
-
-    assert "(one)" in str(busy.value)
-    assert "(two)" in str(busy.value)
 
 
 @pytest.mark.parametrize(
