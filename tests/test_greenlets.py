@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.processes import figure
+from tests.processes import Stopwatch, figure
 from tests.servers import RealServer, free_port, server_kinds
 from tests.web_servers import WebServer
 
@@ -135,14 +135,15 @@ def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> N
         holding = pool.submit(served.answer, "/hold/a/?seconds=2.5&timeout=2")
         longest = 0.0
         while not holding.done():
-            began = time.monotonic()
-            served.answer("/ping/")
-            longest = max(longest, time.monotonic() - began)
+            with Stopwatch() as watch:
+                served.answer("/ping/")
+            longest = max(longest, watch.seconds)
             time.sleep(0.02)
 
     # The view asks Redis at the end whether the lock is held still.
     assert holding.result()["inside"] == 1
-    assert longest < 1
+    # Less than the view takes, for which the worker would keep the others.
+    assert longest < 2
 
 
 # Argument: what patches, and when. Prints whether the lock is held still when its lease was over.

@@ -6,14 +6,13 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_setnx_lock.core import RedisLock
-from tests.processes import eventually, figure, may_be_late
+from tests.processes import Stopwatch, eventually, figure, may_be_late
 from tests.support.locks import holder, listeners, queue_of
 
 if TYPE_CHECKING:
@@ -64,13 +63,12 @@ def time_to_follow(server: RealServer, silent: int, how: signal.Signals) -> floa
         before = listeners(server)
         result = pool.submit(RedisLock(client, "lock:a").take, 20)
         eventually(lambda: listeners(server) == before + 1)
-        released = time.monotonic()
-        held.release()
-        following = result.result(20)
-        took = time.monotonic() - released
+        with Stopwatch() as watch:
+            held.release()
+            following = result.result(20)
     following.check()
     following.release()
-    return took
+    return watch.seconds
 
 
 @may_be_late(1)

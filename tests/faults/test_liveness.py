@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import Inspector, RedisLock, State
-from tests.processes import eventually, figure
+from tests.processes import Stopwatch, eventually, figure
 from tests.servers import RealServer, any_binary
 from tests.support import seams
 from tests.support.locks import PREFIX
@@ -131,12 +131,11 @@ def test_a_killed_holder_is_not_renewed_within_one_and_a_half_intervals(
     assert watch_for(client, 4, "renewed") == {State.HELD}
 
     holder.kill()
-    killed = time.monotonic()
-    eventually(lambda: states(client, "renewed") == [State.NOT_RENEWED], 3)
+    with Stopwatch() as watch:
+        eventually(lambda: states(client, "renewed") == [State.NOT_RENEWED])
 
-    took = time.monotonic() - killed
-    figure(f"renewed every second: not renewed {took:.2f} s after it was killed")
-    assert took <= 1.5 + 0.1
+    figure(f"renewed every second: not renewed {watch.seconds:.2f} s after it was killed")
+    assert watch.seconds <= 1.5 + 0.5
 
 
 @pytest.mark.matrix
@@ -148,10 +147,11 @@ def test_a_killed_holder_is_gone_within_15_seconds_however_long_its_lease(
     assert watch_for(client, 5, "long", "renewed") == {State.HELD}
 
     holder.kill()
-    killed = time.monotonic()
-    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 15)
+    with Stopwatch() as watch:
+        eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 40)
 
-    figure(f"lease of 300 s: gone {time.monotonic() - killed:.1f} s after it was killed")
+    figure(f"lease of 300 s: gone {watch.seconds:.1f} s after it was killed")
+    assert watch.seconds < 15 + 0.5
 
 
 @pytest.mark.matrix

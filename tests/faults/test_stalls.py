@@ -101,9 +101,13 @@ def test_in_asyncio_no_key_is_left_that_nobody_holds(
     assert stall(real_server, asyncio.run(work())) == 0
 
 
+@pytest.mark.usefixtures("client")
 def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_no_key(
-    real_server: RealServer, client: redis.Redis
+    real_server: RealServer,
 ) -> None:
+    # It is to be cancelled long before it gives up.
+    client = real_server.client(socket_timeout=50 * TIMEOUT)
+
     async def work() -> float:
         async with RedisLock(client, "lock:a"):
             pass

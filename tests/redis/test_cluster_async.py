@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,7 @@ from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported, lock
 from django_setnx_lock.core import RedisLock
-from tests.processes import figure, may_be_late, run, until
+from tests.processes import Stopwatch, figure, may_be_late, run, until
 from tests.redis.test_cluster_cache import settings_for
 from tests.servers import free_port
 
@@ -56,10 +55,10 @@ def test_a_task_that_waits_is_woken(cluster_client: redis.RedisCluster, late: fl
             await RedisLock(cluster_client, NAME).atake(0)
         waiting = asyncio.create_task(RedisLock(cluster_client, NAME).atake(20))
         await until(lambda: cluster_client.zcard(f"{{{NAME}}}:waiters"))
-        released = time.monotonic()
-        await held.arelease()
-        await (await waiting).arelease()
-        return time.monotonic() - released
+        with Stopwatch() as watch:
+            await held.arelease()
+            await (await waiting).arelease()
+        return watch.seconds
 
     seconds = run(work())
 
