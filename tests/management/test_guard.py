@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from tests.management.conftest import Program
 from tests.management.forking import Forking, lines
 from tests.management.guards import MARK, guard_of, marked
-from tests.processes import eventually, figure, is_running, may_be_late
+from tests.processes import Stopwatch, eventually, figure, is_running, may_be_late
 
 # The shell, one in the background, and what that one runs.
 FAMILY = 'echo $$ >>"$0"; (sleep 60 & echo $! >>"$0"; wait) & echo $! >>"$0"; wait'
@@ -57,10 +56,11 @@ def test_the_command_and_all_that_it_started_are_dead_within_a_second(
 ) -> None:
     family = family_of_a_killed(forking, log)
 
-    killed = time.monotonic()
-    eventually(lambda: not any(map(is_running, family)), seconds=late)
+    with Stopwatch() as watch:
+        eventually(lambda: not any(map(is_running, family)))
 
-    figure(f"dead {(time.monotonic() - killed) * 1000:.0f} ms after with_lock was killed")
+    figure(f"dead {watch.seconds * 1000:.0f} ms after with_lock was killed")
+    assert watch.seconds < late
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from django_setnx_lock import inspector, lock
 from tests.management.forking import Forked, Forking, lines
 from tests.management.test_matrix import RECORDER
-from tests.processes import eventually, is_running, may_be_late
+from tests.processes import Stopwatch, eventually, is_running, may_be_late
 from tests.servers import RealServer
 
 IGNORES_TERM = 'trap "echo asked >>$0" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done'
@@ -110,14 +109,16 @@ def test_one_that_goes_on_after_its_lease_ends_the_command_before_anything_else(
     forking: Forking, log: Path, late: float
 ) -> None:
     with_lock = stopped_past_its_lease(forking, log)
-    went_on = time.monotonic()
-    command = int(log.read_text().split()[2])
+    with Stopwatch() as watch:
+        command = int(log.read_text().split()[2])
+        eventually(lambda: not is_running(command))
+        ended = watch.seconds
+        status = with_lock.end()
 
-    eventually(lambda: not is_running(command), seconds=late)
-
-    assert with_lock.end() == 76
+    assert status == 76
     assert "SIGUSR1" not in log.read_text()
-    assert time.monotonic() - went_on < 1 + late
+    assert ended < late
+    assert watch.seconds < 1 + late
 
 
 def test_the_command_is_of_our_process_group(forking: Forking, log: Path) -> None:
