@@ -208,7 +208,7 @@ def has_given_up(client: redis.Redis) -> bool:
 
 
 def test_a_release_reaches_a_master_that_hung_meanwhile(five: Five) -> None:
-    held = five.lock(timeout=60).take(0)
+    held = five.lock(timeout=60, master_timeout=2).take(0)
     five.servers[0].pause()
 
     held.release()
