@@ -27,12 +27,18 @@ from .arguments import (
     refuse_undecoratable,
     signature_of,
 )
-from .core.errors import LockBusy, LockUnavailable
+from .core.errors import LockBusy, LockLost, LockUnavailable
 from .key_template import KeyTemplate, NotCanonical
 from .locks import make_lock
 from .middleware import failed, noted
 from .options import lock_options
-from .transactions import check_all, is_left_to_lock, leave_to_lock, left_databases
+from .transactions import (
+    check_all,
+    is_left_to_lock,
+    is_rolled_back_by_an_error,
+    leave_to_lock,
+    left_databases,
+)
 
 if TYPE_CHECKING:
     from django.http import HttpResponseBase
@@ -80,9 +86,9 @@ def redis_lock(
 
     A busy lock is answered with 409, and a Redis that cannot say with 503, by the setting
     ``FAILURE_VIEW``. ``on_busy`` replaces the former: ``(request, error) -> response``, which may
-    be async. A lock that was lost on the way raises LockLost through the transactions around;
-    :class:`.LockMiddleware` answers it with 503. All else that the view raises comes out. An async
-    view is cancelled when it has lost its lock.
+    be async. A lock that was lost on the way rolls the transaction of ATOMIC_REQUESTS back, and is
+    answered with 503; in a transaction that others have begun, it raises LockLost. All else that
+    the view raises comes out. An async view is cancelled when it has lost its lock.
 
     Raises ValueError or TypeError at decoration for a malformed template, for a template that names
     what the view does not take, for bad options, and for classes and generators.
@@ -276,15 +282,21 @@ class ViewLock(DecoratedLock):
             held = lock.take()
         except (LockBusy, LockUnavailable) as error:
             return self._answer(request, error)
-        with ExitStack() as stack:
-            stack.push(partial(let_go, held))
-            around = stack.enter_context(_request_lock(request, held))
-            for alias in databases:
-                stack.enter_context(atomic(using=alias))
-            response = view()
-            if databases:
-                check_all(around)
-            return response
+        try:
+            with ExitStack() as stack:
+                stack.push(partial(let_go, held))
+                around = stack.enter_context(_request_lock(request, held))
+                for alias in databases:
+                    stack.enter_context(atomic(using=alias))
+                response = view()
+                if databases:
+                    check_all(around)
+                return response
+        except LockLost as error:
+            # What others have begun is to be rolled back, too.
+            if not _is_of(error, lock) or is_rolled_back_by_an_error():
+                raise
+            return self._answer(request, error)
 
     async def _arun(self, lock: Any, request: Any, view: Callable[[], Awaitable[Any]]) -> Any:
         """Do as :meth:`_run` for an async view, which is cancelled when its lock is lost."""
@@ -298,13 +310,17 @@ class ViewLock(DecoratedLock):
                     return await sync_to_async(self._answer)(request, error)
                 stack.enter_context(_request_lock(request, held))
                 response = await view()
+        except LockLost as error:
+            if not _is_of(error, lock):
+                raise
+            return await sync_to_async(self._answer)(request, error)
         except LockUnavailable as error:
             if response is None:
                 raise
             logger.error("%s", error)
         return response
 
-    def _answer(self, request: Any, error: LockBusy | LockUnavailable) -> Any:
+    def _answer(self, request: Any, error: LockBusy | LockUnavailable | LockLost) -> Any:
         if isinstance(error, LockBusy) and self._on_busy is not None:
             return noted(error, self._on_busy(request, error))
         if http_request(request) is not request:
@@ -359,6 +375,11 @@ def let_go(held: Handle, kind: object, error: BaseException | None, traceback: o
     except LockUnavailable as failure:
         # The work was done in time; the lease ends by itself.
         logger.error("%s", failure)
+
+
+def _is_of(error: LockLost, lock: RedisLock | MultiLock) -> bool:
+    """Return whether ``error`` is of ``lock``: the view may lose others, too."""
+    return error.key in getattr(lock, "keys", (lock.key,))
 
 
 async def _in_thread_if_it_blocks(get: Callable[..., _R], *args: Any) -> _R:

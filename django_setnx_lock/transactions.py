@@ -113,10 +113,15 @@ def open_connections() -> list[BaseDatabaseWrapper]:
     return [one for one in found if (one.in_atomic_block or not one.autocommit) and _is_open(one)]
 
 
-def _is_open(connection: BaseDatabaseWrapper) -> bool:
+def is_rolled_back_by_an_error() -> bool:
+    """Return whether an exception here rolls back a block that somebody around has begun."""
+    return any(_is_open(one, slice(-1, None)) for one in connections.all(initialized_only=True))
+
+
+def _is_open(connection: BaseDatabaseWrapper, blocks: slice = slice(1)) -> bool:
     if connection.in_atomic_block:
-        outermost: list[Any] = connection.atomic_blocks[:1]
-        return any(not block._from_testcase for block in outermost)
+        found: list[Any] = connection.atomic_blocks[blocks]
+        return any(not block._from_testcase for block in found)
     # In manual transaction management any query may have begun one.
     return connection.connection is not None and not connection.autocommit
 

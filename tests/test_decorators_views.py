@@ -25,7 +25,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from django_setnx_lock import LockBusy, LockError, LockLost, lock, redis_lock
+from django_setnx_lock import LockBusy, LockError, lock, redis_lock
 from tests.processes import eventually
 from tests.racing import post_all
 from tests.views_urls import ROUTES, by_function, seen
@@ -175,16 +175,17 @@ def test_a_view_answers_busy_in_its_own_way(
     assert response.content == aresponse.content == b"LockBusy"
 
 
-def test_an_async_view_that_loses_its_lock_is_cancelled_and_raises(
+def test_an_async_view_that_loses_its_lock_is_cancelled_and_answers_503(
     async_rf: AsyncRequestFactory,
 ) -> None:
     view = redis_lock("order:<pk>", timeout=0.3, renew=False)(stay)
 
-    with pytest.raises(LockLost):
-        asyncio.run(view(async_rf.post("/"), pk=42))
+    response = asyncio.run(view(async_rf.post("/"), pk=42))
+
+    assert (response.status_code, "Retry-After" in response) == (503, False)
 
 
-def test_an_async_view_that_finds_the_loss_itself_raises(
+def test_an_async_view_that_finds_the_loss_itself_answers_503(
     async_rf: AsyncRequestFactory, fake_server: FakeServer
 ) -> None:
     @redis_lock("order:<pk>", reentrant=True)
@@ -194,8 +195,7 @@ def test_an_async_view_that_finds_the_loss_itself_raises(
             await again.acheck()
             raise AssertionError("not reached")
 
-    with pytest.raises(LockLost):
-        asyncio.run(find_out(async_rf.post("/"), 42))
+    assert asyncio.run(find_out(async_rf.post("/"), 42)).status_code == 503
 
 
 def test_the_exception_of_an_async_view_comes_out(async_rf: AsyncRequestFactory) -> None:

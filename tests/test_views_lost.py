@@ -11,7 +11,6 @@ import pytest
 from django.http import Http404, HttpRequest, HttpResponse
 
 from django_setnx_lock import LockBusy, LockError, LockLost, lock, redis_lock
-from django_setnx_lock.middleware import LockMiddleware
 from django_setnx_lock.testing import LockTester
 from tests.settings import FAKE
 
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
 
 def teapot(request: HttpRequest, error: LockError) -> HttpResponse:
     return HttpResponse(f"{request.method} {type(error).__name__} {error.key}", status=418)
-
-
-def answered(view: Any, request: HttpRequest) -> Any:
-    """Return what ``LockMiddleware`` makes of what ``view`` returns or raises."""
-    try:
-        return view(request, 42)
-    except LockLost as error:
-        return LockMiddleware(view).process_exception(request, error)
 
 
 def lose(key: str) -> None:
@@ -61,8 +52,8 @@ def lost_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 # What each of the options makes of a busy lock, of Redis being away, and of a loss.
 ANSWERS: list[tuple[dict[str, Any], tuple[object, object, object]]] = [
-    ({}, (409, 503, LockLost)),
-    ({"on_busy": teapot}, (b"POST LockBusy order:42", 503, LockLost)),
+    ({}, (409, 503, 503)),
+    ({"on_busy": teapot}, (b"POST LockBusy order:42", 503, 503)),
 ]
 
 
@@ -98,7 +89,7 @@ def test_each_failure_is_answered_as_the_options_say(
 def test_redis_away_and_a_loss_are_logged_at_error(
     rf: RequestFactory, fake_server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answered(pay_and_lose, rf.post("/"))
+    pay_and_lose(rf.post("/"), 42)
     fake_server.connected = False
     pay(rf.post("/"), 42)
 
@@ -111,7 +102,7 @@ def test_redis_away_and_a_loss_are_logged_at_error(
 def test_a_view_that_lost_its_lock_asks_nobody_to_send_the_request_again(
     rf: RequestFactory,
 ) -> None:
-    response = answered(pay_and_lose, rf.post("/", headers={"accept": "application/json"}))
+    response = pay_and_lose(rf.post("/", headers={"accept": "application/json"}), 42)
 
     assert "Retry-After" not in response
     assert b"retry_after" not in response.content
@@ -132,7 +123,7 @@ def test_a_view_may_outlast_its_lease_when_that_is_renewed(
             locks.advance(60)
             return HttpResponse()
 
-        assert answered(work, rf.post("/")).status_code == status
+        assert work(rf.post("/"), 42).status_code == status
 
 
 def test_a_response_stands_when_redis_goes_away_after_the_view(
@@ -188,11 +179,16 @@ def find_out(request: HttpRequest, pk: int) -> HttpResponse:
         raise AssertionError("not reached")
 
 
-@pytest.mark.parametrize("key", ["order", "shelf"])
-def test_a_loss_that_a_view_finds_out_itself_is_raised_whichever_lock_it_is(
-    key: str, rf: RequestFactory
+def test_a_loss_that_a_view_finds_out_itself_is_answered_likewise(rf: RequestFactory) -> None:
+    view = redis_lock("order:<pk>", reentrant=True)(find_out)
+
+    assert view(rf.post("/"), 42).status_code == 503
+
+
+def test_the_loss_of_another_lock_inside_the_view_is_not_taken_for_its_own(
+    rf: RequestFactory,
 ) -> None:
-    view = redis_lock(f"{key}:<pk>", reentrant=True)(find_out)
+    view = redis_lock("shelf:<pk>")(find_out)
 
     with pytest.raises(LockLost):
         view(rf.post("/"), 42)
