@@ -1309,6 +1309,21 @@ RULES = [
         "test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_nothing",
     ),
     Mutant(
+        "a view that lost its lock rolls back what others have begun, too",
+        "decorators.py",
+        "if not _is_of(error, lock) or is_rolled_back_by_an_error():",
+        "if not _is_of(error, lock):",
+        "tests/test_transactions_testcase.py::"
+        "test_a_request_that_lost_its_lock_rolls_back_its_own_transaction_only",
+    ),
+    Mutant(
+        "a view that lost its lock is answered by its decorator",
+        "decorators.py",
+        "if not _is_of(error, lock) or is_rolled_back_by_an_error():",
+        "if True:",
+        "tests/test_views_lost.py::test_a_loss_that_a_view_finds_out_itself_is_answered_likewise",
+    ),
+    Mutant(
         "a cancelled waiter leaves the queue",
         f"{SCRIPTS}/release.lua",
         "ARGV[2] ~= '' and leave_queue(token) or was_held",
