@@ -64,8 +64,9 @@ django.setup()
 from work import *
 """
 # Workers that it has started end with it.
+# Workers write there, too.
 END = """
-print(found, flush=True)
+print("\\nfound", found, flush=True)
 os.killpg(0, 9)
 """
 TWICE = ["7 begins", "7 ends", "7 begins", "7 ends"]
@@ -222,8 +223,9 @@ def found_by(name: str, recipe: str, folder: Path, server: RealServer) -> str:
         start_new_session=True,
     )
 
-    assert done.stdout, done.stderr
-    return done.stdout.splitlines()[-1]
+    found = [line for line in done.stdout.splitlines() if line.startswith("found ")]
+    assert found, done.stderr
+    return found[0].removeprefix("found ")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
