@@ -36,6 +36,12 @@ def overlaps(stays: list[dict[str, Any]]) -> int:
     return sum(later["began"] < earlier["ended"] for earlier, later in pairwise(stays))
 
 
+def longest_stall(stays: list[dict[str, Any]]) -> float:
+    """Return the longest time in which nobody was under the lock, in seconds."""
+    stalls = [later["began"] - earlier["ended"] for earlier, later in pairwise(stays)]
+    return float(max(stalls)) / 1_000_000
+
+
 class Stormer:
     def __init__(self, url: str, seed: int, mode: str) -> None:
         self.client = redis.Redis.from_url(url)

@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
-from tests.processes import run
+from tests.processes import figure, run
 from tests.support.locks import command, listed
 
 if TYPE_CHECKING:
@@ -130,8 +130,10 @@ class Storm:
 def story(server: RealServer, kind: str) -> Storm:
     storm = Storm(server, kind)
     storm.client.close()
-    told = f"{storm.turns} turns, {storm.refused} refused, longest wait {storm.longest:.2f} s"
-    print(told)  # noqa: T201 - the figures of the run
+    figure(
+        f"{kind}: {storm.turns} turns, {storm.overlaps} overlaps, {storm.refused} refused, "
+        f"longest wait {storm.longest:.2f} s"
+    )
     return storm
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults.storming import overlaps
+from tests.faults.storming import longest_stall, overlaps
+from tests.processes import figure
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -46,7 +47,10 @@ def storm(server: RealServer, seconds: float, mode: str) -> list[dict[str, Any]]
 def test_nobody_is_under_the_lock_together_with_somebody_else(real_server: RealServer) -> None:
     stays = storm(real_server, 30, "locked")
 
-    print(f"{len(stays)} stays, {overlaps(stays)} overlaps")  # noqa: T201 - the figure of the run
+    figure(
+        f"{len(stays)} stays, {overlaps(stays)} overlaps, "
+        f"longest time without a holder {longest_stall(stays):.2f} s"
+    )
     assert len(stays) > 200
     assert overlaps(stays) == 0
     fences = [stay["fence"] for stay in stays]

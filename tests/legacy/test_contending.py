@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults.storming import overlaps
+from tests.faults.storming import longest_stall, overlaps
 from tests.legacy.contending import contend
+from tests.processes import figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +31,14 @@ def results(server: RealServer, kinds: Sequence[str]) -> tuple[list[dict[str, An
     """The stays, by their beginning, and how many updates of the counter were lost."""
     client = server.client()
     stays = [json.loads(stay) for stay in client.lrange("stays", 0, -1)]
-    for kind in kinds:
-        print(kind, sum(stay["who"] == kind for stay in stays))  # noqa: T201 - the figure of the run
+    stays.sort(key=lambda stay: stay["began"])
     lost = len(stays) - int(client.get("counter") or 0)
-    return sorted(stays, key=lambda stay: stay["began"]), lost
+    turns = {kind: sum(stay["who"] == kind for stay in stays) for kind in kinds}
+    figure(
+        f"turns: {turns}, {overlaps(stays)} overlaps, {lost} lost updates, "
+        f"longest time without a holder {longest_stall(stays):.2f} s"
+    )
+    return stays, lost
 
 
 def in_threads(

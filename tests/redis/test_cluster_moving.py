@@ -259,6 +259,7 @@ class Contending:
         self.name = name
         self.threads = threads
         self.number = self.added = 0
+        self.longest, self._last = 0.0, time.monotonic()
         self.lost: list[LockHandle] = []
         self._over = threading.Event()
         self._counting = threading.Lock()
@@ -285,6 +286,8 @@ class Contending:
         self.number = seen + 1
         with self._counting:
             self.added += 1
+            now = time.monotonic()
+            self.longest, self._last = max(self.longest, now - self._last), now
 
     def run(self, moves: int, *, locked: bool = True) -> None:
         """Have them contend for as long as the slot moves so often."""
@@ -304,13 +307,20 @@ class Contending:
             for one in running:
                 one.result(60)
 
+    def tell(self, moves: int) -> None:
+        figure(
+            f"{self.added} additions by {self.threads} threads during {moves} moves of the slot: "
+            f"{self.added - self.number} overwritten, {len(self.lost)} locks lost, "
+            f"longest time between two {self.longest:.2f} s"
+        )
+
 
 def test_contenders_exclude_each_other_while_their_slot_moves(masters: Cluster) -> None:
     contending = Contending(masters, NAME, 6)
 
     contending.run(3)
 
-    figure(f"{contending.added} additions by 6 threads during 3 moves of the slot")
+    contending.tell(3)
     assert contending.number == contending.added > 10
     assert contending.lost == []
 
@@ -330,6 +340,6 @@ def test_a_long_storm_of_moves_loses_no_lock(masters: Cluster) -> None:
 
     contending.run(150)
 
-    figure(f"{contending.added} additions by 16 threads during 150 moves of the slot")
+    contending.tell(150)
     assert contending.number == contending.added
     assert contending.lost == []

@@ -66,10 +66,11 @@ class Storm(NamedTuple):
     def tell(self, about: str) -> None:
         pause = min((stay.began for stay in self.after), default=float("inf")) - self.killed
         longest = max(later.began - stay.ended for stay, later in pairwise(self.stays))
+        then = max((later.began - stay.ended for stay, later in pairwise(self.after)), default=0.0)
         figure(
             f"{about}: {len(self.stays)} stays, {len(self.after)} of them after the kill; "
             f"{self.overlaps} overlaps; next grant {pause:.1f} s after the kill, "
-            f"longest time without a holder {longest:.1f} s"
+            f"longest time without a holder {longest:.1f} s, after that grant {then:.1f} s"
         )
 
 

@@ -96,9 +96,14 @@ def test_those_who_share_a_lock_are_in_it_with_their_like_only_and_each_gets_in(
     stays = storm(real_server, 40)
 
     kinds = Counter(stay["kind"] for stay in stays)
-    figure(f"{len(stays)} stays: {dict(kinds)}")
+    late = real_server.client().lrange("late", 0, -1)
+    figure(
+        f"{len(stays)} stays: {dict(kinds)}, "
+        f"{len(together(stays))} overlaps, {len(late)} too late, "
+        f"longest wait {max(stay['began'] - stay['asked'] for stay in stays):.2f} s"
+    )
     assert together(stays) == []
-    assert real_server.client().lrange("late", 0, -1) == []
+    assert late == []
     assert min(kinds[kind] for kind in ("read", "write", "permit")) >= 100
     assert fences_back(stays) == 0
 
