@@ -99,9 +99,13 @@ def all_wait(lines: Sequence[str], pids: Sequence[int]) -> None:
 
 def they_wait(lines: Sequence[str], pids: Sequence[int]) -> bool:
     """Say whether `locks show`, which said these lines, names all these processes as waiters."""
-    heading = "Waiting:"  # of the table; the line with the number goes on behind it
-    waiters = lines[lines.index(heading) :] if heading in lines else []
-    return all(any(_names(line, pid) for line in waiters) for pid in pids)
+    return all(any(_names(line, pid) for line in who_wait(lines)) for pid in pids)
+
+
+def who_wait(lines: Sequence[str]) -> Sequence[str]:
+    """Return the table of those who wait, of the ``lines`` of `locks show`; nothing without it."""
+    heads = [number for number, line in enumerate(lines) if line.startswith("WAITING")]
+    return lines[heads[0] :] if heads else []
 
 
 def one_was_lost_and_the_rest_ran(statuses: Sequence[int]) -> None:

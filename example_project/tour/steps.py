@@ -190,7 +190,7 @@ def a_queue(site: str, order: Order) -> Iterator[str]:
             pass
         checks.all_wait(seen, pids)
         yield from ("", "Who waits, in which order, is known by name:", "")
-        yield from _said(show, seen[seen.index("Waiting:") :])
+        yield from _said(show, checks.who_wait(seen))
         yield from (
             "",
             "An operator takes the lock from its holder. The others get it in turn:",
