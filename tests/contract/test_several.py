@@ -65,13 +65,15 @@ async def test_whichever_is_busy_none_is_taken_and_the_holder_is_named(a: World,
 
 
 @on([SEVERAL])
-async def test_a_name_that_is_no_lock_is_unavailable_and_none_is_taken(a: World) -> None:
-    a.direct.lpush("lock:b", "x")
-    a.direct.expire("lock:b", 60)
-    with pytest.raises(LockUnavailable) as error:
-        await several(a, "abc").take(5)
-    assert error.value.cause == "wrongtype"
-    assert taken(a) == "b"
+@pytest.mark.parametrize("name", ["lock:b", "{lock:b}:meta"])
+async def test_a_name_that_is_no_lock_is_unavailable_and_none_is_taken(a: World, name: str) -> None:
+    a.direct.lpush(name, "x")
+    a.direct.expire(name, 60)
+    for seconds in (0, 5):
+        with pytest.raises(LockUnavailable) as error:
+            await several(a, "abc").take(seconds)
+        assert (error.value.cause, error.value.key) == ("wrongtype", "lock:b")
+        assert taken(a) == ("b" if name == "lock:b" else "")
 
 
 # Waiting

@@ -10,8 +10,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import ref
 
+from redis import exceptions as redis_exceptions
+
 from .. import clock
 from ..connections.backend import Backend
+from ..connections.failures import unavailable
 from ..errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from ..options import checked_callback
 from ..protocol.replies import Busy, Reply
@@ -59,6 +62,8 @@ class _Together(WatchfulAttempt):
         # They end with the first that is not to be had.
         *values, last = reply.value
         self.target = self.targets[len(values)]
+        if isinstance(last, redis_exceptions.ResponseError):
+            raise unavailable(last, self.target.key) from last
         for target, value in zip(self.targets, values, strict=False):
             if len(value) > 2:
                 await look(io, self.session, target, value[3])
@@ -333,6 +338,10 @@ class MultiLock(LocalLock[MultiLockHandle]):
                 taken += await attempt.take(io, 0)
         except LockBusy:
             if is_last:
+                raise
+        except LockUnavailable as error:
+            # Asked for by itself, the one at fault is named.
+            if error.cause != "wrongtype":
                 raise
 
     async def _locked(self, io: Backend) -> bool:
