@@ -93,11 +93,16 @@ class Move(NamedTuple):
     def tell(self, about: str) -> None:
         found = self.overlaps
         when = f", {found[0]:.1f} to {found[-1]:.1f} s after the move" if found else ""
-        after = [stay.began for stay in self.stays if stay.began > self.since]
-        pause = max((later - one for one, later in pairwise(after)), default=float("inf"))
+        after = [stay for stay in self.stays if stay.began > self.since]
+        # Until the first of them, too.
+        pause = max(
+            later.began - stay.ended
+            for stay, later in pairwise(self.stays)
+            if later.began > self.since
+        )
         figure(
             f"{about}: {len(self.stays)} stays, {len(after)} of them after the move; "
-            f"{len(found)} double grants{when}; longest time without a grant then {pause:.1f} s"
+            f"{len(found)} double grants{when}; longest time without a holder then {pause:.1f} s"
         )
 
 
