@@ -40,6 +40,20 @@ MOMENTS = {
     "started": "patched('recv', lambda *_: None)",
 }
 
+# Once with_lock has read that the command has ended, and before it makes anything of that, it gets
+# a signal; what the guard says next is there by then.
+SIGNALLED = """
+import socket
+def recv(own, *given, real=socket.socket.recv):
+    import os, select, signal, struct
+    said = real(own, *given)
+    if len(said) == 8 and struct.unpack("ii", said)[0] == 1:
+        select.select([own], [], [], 20)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return said
+socket.socket.recv = recv
+"""
+
 
 def family_of_a_killed(forking: Forking, log: Path) -> list[int]:
     """Kill a with_lock whose command has started others; return the pids of all of them."""
@@ -61,6 +75,17 @@ def test_the_command_and_all_that_it_started_are_dead_within_a_second(
 
     figure(f"dead {watch.seconds * 1000:.0f} ms after with_lock was killed")
     assert watch.seconds < late
+
+
+def test_a_signal_as_with_lock_hears_of_the_end_changes_nothing(
+    forking: Forking, log: Path
+) -> None:
+    with log.open("w") as err:
+        files = (err.fileno(), err.fileno(), err.fileno())
+        with_lock = forking.start("k", "sh", "-c", "exit 3", first=SIGNALLED, files=files)
+
+    assert with_lock.end() == 3
+    assert log.read_text() == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -136,7 +136,11 @@ class Child:
                 self._pid = number
             elif what == _ENDED and self.status is None:
                 self.status = number
-            self.is_unguarded, self.is_extinct = not record, what == _GONE
+            # Meanwhile the handler of a signal may have read what comes after it.
+            if what == _GONE:
+                self.is_unguarded, self.is_extinct = False, True
+            elif not (record or self.is_extinct):
+                self.is_unguarded = True
 
 
 def _guard(control: socket.socket, execute: Callable[[], None]) -> None:  # pragma: no cover
