@@ -10,7 +10,7 @@
 local most = tonumber(ARGV[1])
 local COUNTED = 500    -- so many of a queue are looked at to see who is alive; the others count as if they were
 local LONGEST = 65535  -- no text of ours is longer
-local BUDGET, spent = 100, 0 -- no call keeps Redis busy for longer than so many locks take that nobody waits for
+local BUDGET, spent = 50, 0 -- no call keeps Redis busy for longer than so many locks take that nobody waits for
 
 local function inspect(KEYS)
 --- lib
