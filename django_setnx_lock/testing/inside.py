@@ -7,13 +7,13 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from ..core.connections.backend import BLOCKING, run
+from ..core.connections.backend import BLOCKING, Backend, run
 from ..core.errors import LockLost
 from ..core.locks.attempt import Attempt
 from ..core.locks.heartbeat import Heartbeat
 from ..core.process import Owner, here
 from ..core.protocol import requests
-from ..core.protocol.replies import lost
+from ..core.protocol.replies import lost, text
 
 _scripts = [one for one in vars(requests).values() if isinstance(one, requests.Script)]
 # In memory a waiter fetches its mail only once its thread runs, and nobody is dead: who looks
@@ -75,8 +75,8 @@ def loss_of(grant: Any) -> LockLost | None:
     return None if reply.value[0] == b"OK" else lost(grant.key, reply.value[1])
 
 
-def may_be_let_go(attempt: Any) -> bool:
-    """Return whether somebody else is at work here who holds what ``attempt`` waits for."""
+async def may_be_let_go(io: Backend, attempt: Any) -> bool:
+    """Return whether somebody else may be at work here who holds what ``attempt`` waits for."""
 
     def is_at_work(owner: Owner | None) -> bool:
         if owner is None:
@@ -87,4 +87,11 @@ def may_be_let_go(attempt: Any) -> bool:
         )
         return not is_me and not owner.has_ended
 
-    return any(is_at_work(grant.owner) for grant in held_here(attempt.target.keys[0]))
+    name = attempt.target.keys[0]
+    grants = held_here(name)
+    if not grants:
+        # Whoever has it, and is not known yet, is about to work; but what ``min_hold`` keeps.
+        asked = requests.Command.of("GET", name, keys=(name,))
+        reply = await attempt.session.call(io, asked, attempt.target.key)
+        return not text(reply.value).startswith("kept:")
+    return any(is_at_work(grant.owner) for grant in grants)

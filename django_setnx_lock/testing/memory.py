@@ -224,7 +224,7 @@ class Memory(ExitStack):
         """Return the sleeping of an attempt, where time passes at once if all it can do is pass."""
 
         async def shortened(attempt: Any, io: Any, seconds: float, *, is_first: bool) -> Any:
-            if inside.may_be_let_go(attempt):
+            if await inside.may_be_let_go(io, attempt):
                 return await sleep(attempt, io, seconds, is_first=is_first)
             if io.is_asyncio:
                 await self.aadvance(seconds)
