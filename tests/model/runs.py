@@ -304,7 +304,7 @@ MUTANTS = {
     ),
     "fast": Mutant(
         "the short way is only for a lock that nobody waits for",
-        *("foreign", "order"),
+        *("foreign", "truth"),
         ("acquire", "redis.call('EXISTS', BESIDE .. 'waiting', BESIDE .. 'gone') == 0", "true"),
     ),
     "fast-gone": Mutant(
