@@ -57,7 +57,7 @@ def lock(
     """Return the lock called ``key``: ``with lock("order:42") as held: ...``.
 
     With several keys, ``with lock("from", "to") as held: ...``, a :class:`MultiLock`, which takes
-    all of them or none, whatever the order in which they are given (:doc:`many`).
+    all of them or none, whatever the order in which they are given (:doc:`kinds`).
 
     ``options``: ``timeout``, ``blocking_timeout``, ``renew``, ``max_hold``, ``min_hold``,
     ``reentrant``, ``until_commit``, ``replicas``, ``using``, ``label`` and ``note``, as

@@ -68,7 +68,7 @@ async def test_a_loop_that_is_closed_by_hand_leaves_no_connection(a: World) -> N
     before, loop = connections(), asyncio.new_event_loop()
     try:
         loop.run_until_complete(wait_and_hold())
-        # As docs/async.md has it.
+        # As docs/code.md has it.
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()

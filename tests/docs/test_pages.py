@@ -67,7 +67,7 @@ def test_the_settings_on_the_page_of_sentinels_pass_the_checks() -> None:
 @pytest.mark.parametrize(
     ("name", "others"),
     [
-        ("many", ["code", "reentrancy"]),
+        ("kinds", ["code"]),
         ("hosted", ["redis", "settings"]),
         ("protocols", ["code", "settings"]),
         ("sentinel", ["redis", "replicas"]),
@@ -85,7 +85,7 @@ def test_every_protocol_is_told_of(word: str) -> None:
 
 @pytest.mark.parametrize("name", ["fences", "check", "remaining", "lost", "extend", "reacquire"])
 def test_what_the_handle_of_several_keys_has_is_told_of(name: str) -> None:
-    assert re.search(rf"`held\.{name}\b", page("many"))
+    assert re.search(rf"`held\.{name}\b", page("kinds"))
 
 
 def test_the_page_of_the_kit_tells_of_every_helper_and_of_no_other() -> None:

@@ -40,7 +40,7 @@ class PlainLock(LocalLock[_Handle]):
     or task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held
     at the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds
     of waiting a warning in the log says who holds the lock; ``deadlock_timeout``: after how many
-    the caller looks for a deadlock (None: never), as :doc:`deadlocks` has it.
+    the caller looks for a deadlock (None: never), as :doc:`kinds` has it.
 
     Raises ValueError for a time that is no finite number above zero (``blocking_timeout`` and
     ``sleep`` may be 0), a ``min_hold`` of more than ``max_hold``, an impossible name, and a
