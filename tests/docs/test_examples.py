@@ -38,6 +38,27 @@ def test_every_example_of_the_readme_runs(
     locks.assert_released("report:2026")
 
 
+VIEWS = """
+from django.contrib import messages
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import path
+from django.views.generic import UpdateView, View
+from rest_framework.decorators import action
+from rest_framework.viewsets import ModelViewSet
+from tests.rows.models import Ticket as Order
+OrderView = View
+"""
+
+
+@pytest.mark.parametrize(("name", "before"), [("views", VIEWS)])
+def test_every_example_of_a_door_is_taken(name: str, before: str) -> None:
+    given = {"__name__": f"docs_{name}"}
+
+    for block in (before, *python_blocks(ROOT / "docs" / f"{name}.md")):
+        exec(block, given)  # noqa: S102 - of the page
+
+
 def parsed(page: Path, block: str) -> ast.Module:
     # Some show an await or an async with, as they stand in a coroutine function.
     return ast.parse(f"async def shown():\n{textwrap.indent(block, '    ')}", page.name)
