@@ -1,4 +1,4 @@
-"""A django-redis client for an alias whose locks live in a Redis Cluster. See :doc:`cluster`."""
+"""A django-redis client for an alias whose locks live in a Redis Cluster. See :doc:`redis`."""
 
 from __future__ import annotations
 

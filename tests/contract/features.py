@@ -1,4 +1,4 @@
-"""What a lock can do, each as one small use of it: the rows of the table in docs/protocols.md."""
+"""What a lock can do, each as one small use of it: the table in docs/redis.md says where."""
 
 from __future__ import annotations
 

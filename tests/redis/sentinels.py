@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SERVICE = "shop"
-PAGE = Path(__file__).parents[2].joinpath("docs", "sentinel.md").read_text()
+PAGE = Path(__file__).parents[2].joinpath("docs", "redis.md").read_text()
 # How long the primary is not heard of before it is taken to be down, in ms.
 DOWN_AFTER = 1000
 # Settings of the tests for programs that they start, and where those find the Sentinels.
@@ -32,8 +32,8 @@ SETTINGS, VARIABLE = "tests.redis.sentinel_settings", "TEST_SENTINELS"
 
 
 def documented() -> dict[str, Any]:
-    """Return CACHES as docs/sentinel.md tells to write it."""
-    found = re.search(r"```python\n(CACHES = .*?)```", PAGE, re.DOTALL)
+    """Return CACHES as docs/redis.md tells to write it for Sentinels."""
+    found = re.search(r"\n## Sentinel\n\n```python\n(CACHES = .*?)```", PAGE, re.DOTALL)
     assert found
     namespace: dict[str, Any] = {}
     exec(found[1], namespace)  # noqa: S102 - what the page tells to write

@@ -198,7 +198,7 @@ def test_waiters_of_a_cache_are_woken(cache: Any) -> None:
 
 
 def test_a_user_with_the_documented_rights_can_do_it_all(masters: Cluster) -> None:
-    here = re.search(r"`(\+cluster\|slots [^`]*)`", DOCS.with_name("cluster.md").read_text())
+    here = re.search(r"`(\+cluster\|slots [^`]*)`", DOCS.read_text())
     assert here is not None
     rights = [*here[1].split(), "+command", *(word for word in RULE if word.startswith("+"))]
     for node in masters.nodes:

@@ -1,4 +1,4 @@
-"""Who gets the lock first of those who wait: what docs/protocols.md says under "Fair or not"."""
+"""Who gets the lock first of those who wait: what docs/redis.md says under "Fair or not"."""
 
 from __future__ import annotations
 

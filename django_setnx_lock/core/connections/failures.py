@@ -20,7 +20,7 @@ _CAUSES = {
     "undeclared": (
         "this server lets scripts touch none but the keys that they were told of: set PROTOCOL in "
         "SETNX_LOCK to 'hosted' (without Django, protocol='hosted' of the lock), see "
-        f"{docs_url('hosted')}"
+        f"{docs_url('redis', 'hosted-servers')}"
     ),
     "replicas": "the primary hears of fewer replicas than its min-replicas-to-write",
     "denied": "Redis refuses the credentials or their ACL lacks a right",

@@ -336,8 +336,9 @@ def check_old_primary(server: Server) -> Iterator[CheckMessage]:
             f"Replicas are online ({server.replicas}), and min-replicas-to-write is 0: when one "
             "takes the place of the primary while that goes on answering, both grant locks.",
             "Set min-replicas-to-write to 1 and min-replicas-max-lag to a few seconds, on all "
-            f"servers: see {docs_url('sentinel')}. A failover also forgets locks that the replicas "
-            f"had not heard of, unless REPLICAS of SETNX_LOCK is 1: see {docs_url('replicas')}.",
+            f"servers: see {docs_url('redis', 'sentinel')}. A failover also forgets locks that the "
+            "replicas had not heard of, unless REPLICAS of SETNX_LOCK is 1: see "
+            f"{docs_url('redis', 'replicas')}.",
         )
 
 
