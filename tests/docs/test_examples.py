@@ -51,7 +51,7 @@ OrderView = View
 """
 
 
-@pytest.mark.parametrize(("name", "before"), [("views", VIEWS)])
+@pytest.mark.parametrize(("name", "before"), [("views", VIEWS), ("commands", "")])
 def test_every_example_of_a_door_is_taken(name: str, before: str) -> None:
     given = {"__name__": f"docs_{name}"}
 

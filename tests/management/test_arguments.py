@@ -126,7 +126,7 @@ def options_in(text: str) -> set[str]:
 
 def test_help_has_the_exit_statuses_and_only_options_that_the_docs_tell_of() -> None:
     shown = command().create_parser("manage.py", "with_lock").format_help()
-    table = (Path(__file__).parents[2] / "docs" / "command.md").read_text()
+    table = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     djangos = options_in(BaseCommand().create_parser("manage.py", "x").format_help())
 
     assert "with_lock [options] KEY [--] CMD [ARG...]" in shown

@@ -105,7 +105,7 @@ def test_quiet_or_not_an_error_is_told(capfd: pytest.CaptureFixture[str]) -> Non
 def test_the_line_for_cron_in_the_docs_says_nothing_when_the_lock_is_busy(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (CHECKOUT / "docs/command.md").read_text()
+    text = (CHECKOUT / "docs/commands.md").read_text()
     (line,) = re.findall(r"^    \*/5 \* \* \* \*  app  (.*)$", text, re.MULTILINE)
     line = line.replace("/srv/shop", str(CHECKOUT)).replace(".venv/bin/python", sys.executable)
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
