@@ -6,6 +6,9 @@ import os
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
 
 from django_setnx_lock.core.errors import DOCS
 
@@ -50,3 +53,39 @@ html_theme = "furo"
 html_title = f"{project} {version}"
 html_baseurl = DOCS
 html_static_path: list[str] = []
+
+
+# What users make themselves; the rest of the classes they are given.
+MADE_BY_USERS = {
+    "Inspector",
+    "KeyTemplate",
+    "LockCollector",
+    "LockMetrics",
+    "LockOptions",
+    "LockTester",
+    "MultiLock",
+    "PlainLock",
+    "RWLock",
+    "Redlock",
+}
+
+
+def leave_out(app: Sphinx, kind: str, name: str, member: Any, skip: bool, options: Any) -> Any:
+    """Show how to make what users make, and no other constructor."""
+    is_made = getattr(member, "__qualname__", "").partition(".")[0] in MADE_BY_USERS
+    is_left_out = name == "__new__" or (name == "__init__" and not is_made)
+    return True if is_left_out else None
+
+
+def leave_to_class(
+    app: Sphinx, kind: str, name: str, member: Any, options: Any, lines: list[str]
+) -> None:
+    """Have the text of a class say what its parameters are."""
+    if name.endswith(".__init__"):
+        lines.clear()
+
+
+def setup(app: Sphinx) -> None:
+    """Have Sphinx call these."""
+    app.connect("autodoc-skip-member", leave_out)
+    app.connect("autodoc-process-docstring", leave_to_class)

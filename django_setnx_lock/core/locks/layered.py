@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 
 class LockHandle(Giver, Borrower):
-    """One of the handles of a grant. The last one that is released lets the lock go."""
+    """A lock that is held; what ``with lock(...) as held`` gives, one for each entry.
+
+    It may be passed to other threads and tasks, but belongs to the process that took it. Of several
+    handles of one lock the last that is released releases the lock.
+    """
 
     def __init__(self, grant: Grant, target: Target | None = None) -> None:
         options, owner = grant.target.options, grant.owner
