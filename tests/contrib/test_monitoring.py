@@ -1,4 +1,4 @@
-"""The alert rules and the Grafana board in monitoring/ ask for metrics that there are."""
+"""The alert rules and the Grafana board in docs/monitoring ask for metrics that there are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "monitoring"
+FOLDER = ROOT / "docs" / "monitoring"
 RULES = FOLDER / "alerts.yml"
 PAGE = ROOT / "docs" / "metrics.md"
 PROMTOOL = pytest.mark.needs("promtool")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 pytestmark = pytest.mark.xdist_group("prometheus")
-RULES = Path(__file__).parents[2] / "monitoring" / "alerts.yml"
+RULES = Path(__file__).parents[2] / "docs" / "monitoring" / "alerts.yml"
 WORKERS = 2
 PAID = {"outcome": "acquired", "template": "order:<pk>"}
 IN_PROMETHEUS = pytest.mark.needs("prometheus")

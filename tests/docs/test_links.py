@@ -92,5 +92,5 @@ def test_the_metadata_link_to_the_documentation_and_the_changes() -> None:
     urls = project_urls()
 
     assert urls["Documentation"] == DOCS
-    assert urls["Changelog"] == f"{DOCS}changelog.html"
+    assert urls["Changelog"] == f"{urls['Source']}/blob/main/CHANGELOG.md"
     assert set(urls) == {"Documentation", "Changelog", "Source", "Issues"}
