@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from bench.figures import Turn, most_overtaken
 from django_setnx_lock.core import RedisLock, Redlock
 from tests.processes import eventually, figure
 from tests.redis.clusters import Cluster
@@ -20,6 +19,9 @@ from tests.servers import RealServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+pytest.importorskip("bench", reason="a source distribution has no bench")
+from bench.figures import Turn, most_overtaken
 
 WAITERS, ROUNDS, WORK = 8, 3, 0.002
 
