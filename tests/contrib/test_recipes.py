@@ -1,4 +1,4 @@
-"""The recipes of docs/celery.md for other queues, each run with its library and its own worker."""
+"""The recipes of docs/tasks.md for other queues, each run with its library and its own worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.unmeasured, pytest.mark.real]
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "celery.md").read_text()
+PAGE = (ROOT / "docs" / "tasks.md").read_text()
 RECIPES = dict(re.findall(r"### ([^\n]+)\n\n```python\n(.*?)```", PAGE, re.DOTALL))
 SETTINGS = """
 import os

@@ -6,7 +6,9 @@ import ast
 import pkgutil
 import re
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib import admin
@@ -49,6 +51,7 @@ from rest_framework.viewsets import ModelViewSet
 from tests.rows.models import Ticket as Order
 OrderView = View
 """
+BEAT = r"(?s)### A beat on several hosts.*?```python\n(.*?)```"
 
 
 @pytest.mark.parametrize(("name", "before"), [("views", VIEWS), ("commands", "")])
@@ -57,6 +60,18 @@ def test_every_example_of_a_door_is_taken(name: str, before: str) -> None:
 
     for block in (before, *python_blocks(ROOT / "docs" / f"{name}.md")):
         exec(block, given)  # noqa: S102 - of the page
+
+
+def test_the_beat_of_several_hosts_runs_its_task_once(locks: LockTester) -> None:
+    block = re.search(BEAT, ROOT.joinpath("docs", "tasks.md").read_text())
+    assert block is not None
+    given: dict[str, Any] = {"__name__": "docs_tasks"}
+    exec(block[1], given)  # noqa: S102 - of the page
+
+    with ThreadPoolExecutor() as hosts:
+        states = [hosts.submit(given["report"].apply).result(20).state for _ in range(3)]
+
+    assert states == ["SUCCESS", "IGNORED", "IGNORED"]
 
 
 def parsed(page: Path, block: str) -> ast.Module:
