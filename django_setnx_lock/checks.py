@@ -47,7 +47,7 @@ _LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
 def message(number: str, text: str, hint: str, obj: Any = None, kind: Any = None) -> CheckMessage:
     """Return the message ``E...``, ``W...`` or ``D...``; its hint ends with where to read on."""
     usual = Error if number.startswith("E") else CheckWarning
-    hint = f"{hint} See {docs_url('locks-command' if number.startswith('D') else 'checks', number)}"
+    hint = f"{hint} See {docs_url('troubleshooting', number)}"
     made: CheckMessage = (kind or usual)(text, hint=hint, obj=obj, id=f"django_setnx_lock.{number}")
     return made
 

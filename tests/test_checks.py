@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.servers import FakeServer
 
 REDIS = "django_redis.cache.RedisCache"
-DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/checks.md")
+DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/troubleshooting.md")
 
 
 @pytest.fixture(autouse=True)

@@ -191,7 +191,7 @@ def test_the_error_names_the_view_the_whole_route_and_what_it_gives() -> None:
     assert f"{anything.__module__}.anything at '<int:shop>/<int:order_id>/'" in error.msg
     assert error.hint is not None
     assert error.hint.startswith("The route gives shop, order_id. See https://")
-    assert error.hint.endswith("checks.html#e010")
+    assert error.hint.endswith("troubleshooting.html#e010")
 
 
 def test_a_class_that_inherits_the_locked_dispatch_is_named_itself() -> None:
@@ -221,7 +221,7 @@ def test_a_cache_that_cannot_hold_locks_is_an_error(caches: dict[str, Any], wron
 def test_the_hint_for_a_text_says_what_to_write() -> None:
     (warning,) = found("W005", path("orders/<order_id>/", locked("order:<order_id>")))
 
-    for written in ("<order_id:int>", "<order_id:uuid>", "<order_id:str>", "checks.html#w005"):
+    for written in ("<order_id:int>", "<order_id:uuid>", "<order_id:str>", "shooting.html#w005"):
         assert written in str(warning.hint)
 
 

@@ -15,7 +15,7 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_setnx_lock import lock
+from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.testing import LockTester
 from tests.redis.sentinels import documented
 
@@ -76,6 +76,13 @@ def test_a_page_is_linked_from_the_others(name: str, others: list[str]) -> None:
 @pytest.mark.parametrize("word", ["setnx", "timestamp-s", "timestamp-ms", "hosted"])
 def test_every_protocol_is_told_of(word: str) -> None:
     assert f'"{word}"' in page("redis")
+
+
+def test_every_cause_of_an_unavailable_lock_has_a_cure() -> None:
+    causes = set(re.findall(r"``([a-z]+)``", str(LockUnavailable.__doc__)))
+
+    assert len(causes) > 8
+    assert causes == set(re.findall(r"^\| `([a-z]+)` \|", page("troubleshooting"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", ["fences", "check", "remaining", "lost", "extend", "reacquire"])

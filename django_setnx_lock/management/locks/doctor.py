@@ -1,7 +1,7 @@
 """``manage.py locks doctor``: what there can cost a lock, and what to do about it.
 
 A check is a function that yields what it finds at one server, as system checks of Django do of the
-settings: with an id, a hint, and a section in docs/locks-command.md.
+settings: with an id, a hint, and a section in docs/troubleshooting.md.
 """
 
 from __future__ import annotations

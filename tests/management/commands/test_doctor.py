@@ -21,7 +21,7 @@ from tests.redis.test_sentinel import watched_over
 from tests.servers import FakeServer, RealServer, any_binary
 from tests.wire.test_acl import RULE
 
-DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/locks-command.md")
+DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/troubleshooting.md")
 ELSEWHERE = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 # What the tests configure, and undo.
 CHANGED = ("maxmemory", "maxmemory-policy", "min-replicas-to-write", "replica-read-only")
