@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import pkgutil
 import re
+import sys
 import textwrap
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, override_settings
+from django.urls import path
 
+from django_setnx_lock import LockBusy, lock, redis_lock
 from django_setnx_lock.testing import LockTester
 from tests.rows.models import Ticket
 
@@ -72,6 +81,42 @@ def test_the_beat_of_several_hosts_runs_its_task_once(locks: LockTester) -> None
         states = [hosts.submit(given["report"].apply).result(20).state for _ in range(3)]
 
     assert states == ["SUCCESS", "IGNORED", "IGNORED"]
+
+
+def charge(pk: int) -> None:
+    with lock(f"order:{pk}"):
+        pass
+
+
+@redis_lock("order:<pk>")
+def pay(request: HttpRequest, pk: int) -> HttpResponse:
+    sys.modules["shop.payments"].charge(pk)
+    return HttpResponse("paid")
+
+
+@pytest.mark.django_db
+def test_the_examples_of_the_kit_are_tests_that_pass(
+    locks: LockTester, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop: Any = ModuleType("shop")
+    shop.payments, shop.charge, shop.urlpatterns = shop, charge, [path("orders/<int:pk>/pay/", pay)]
+    monkeypatch.setitem(sys.modules, "shop", shop)
+    monkeypatch.setitem(sys.modules, "shop.payments", shop)
+    given: dict[str, Any] = {"__name__": "docs_testing", "pytest": pytest, "patch": patch}
+    given |= {"LockBusy": LockBusy, "charge": charge}
+    fixtures = {"locks": locks, "client": client}
+    passed, result = [], unittest.TestResult()
+
+    with override_settings(ROOT_URLCONF=shop):
+        for block in python_blocks(ROOT / "docs" / "testing.md"):
+            exec(block, given)  # noqa: S102 - of the page
+            for name in [name for name in given if name.startswith("test_")]:
+                test = given.pop(name)
+                test(**{one: fixtures[one] for one in inspect.signature(test).parameters})
+                passed.append(name)
+        unittest.defaultTestLoader.loadTestsFromTestCase(given["PayTests"]).run(result)
+
+    assert (len(passed), result.testsRun, result.failures, result.errors) == (3, 1, [], [])
 
 
 def parsed(page: Path, block: str) -> ast.Module:
