@@ -20,37 +20,36 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test coverage mutants matrix storm marathon lint messages docs tox bench clean
+.PHONY: help demo test test-slow test-all coverage mutants matrix storm marathon lint messages docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    a tour in the terminal, then the shop on http://127.0.0.1:8000"
-	@echo "             (DEMO_ARGS=--no-serve ends after the tour)"
-	@echo "make test    the tests, but for the long ones and the matrix"
-	@echo "make coverage"
-	@echo "             the same, measured: in twice the time"
-	@echo "make mutants each rule of the lock taken out by itself, and the test that fails then"
-	@echo "             (MUTANTS='release token': those with these words in their names)"
-	@echo "make matrix  the same tests on the second kind of server, the fake, and in further combinations"
-	@echo "make storm   the long tests"
-	@echo "make marathon"
-	@echo "             the longest: searches of the model, ten minutes of renewals; some 16 minutes"
-	@echo "make lint    style, types and missing migrations"
-	@echo "make messages"
-	@echo "             compile the translations of what visitors see; it needs GNU gettext"
-	@echo "make docs    the documentation, in build/docs/index.html"
-	@echo "make tox     the tests on every supported Python and Django found here"
-	@echo "make bench   this lock beside those of other libraries, in some ten minutes"
-	@echo "             (BENCH_ARGS=--quick: less exact, in two)"
-	@echo "make clean   remove what the other targets made"
-	@echo "PYTHON=...   the Python to use, 3.10 or newer (default: python3)"
+	@echo "make demo       a tour in the terminal, then the shop on http://127.0.0.1:8000"
+	@echo "                (DEMO_ARGS=--no-serve ends after the tour)"
+	@echo "make test       the tests, without the long ones"
+	@echo "make test-slow  the long tests, and the others on the second kind of server and on the fake"
+	@echo "make test-all   both, and the longest searches"
+	@echo "make coverage   'make test', measured"
+	@echo "make mutants    each rule of the lock taken out by itself, and the test that fails then"
+	@echo "                (MUTANTS='release token': those with these words in their names)"
+	@echo "make tox        the tests on every supported Python and Django found here"
+	@echo "make lint       style, types and missing migrations"
+	@echo "make docs       the documentation, in build/docs/index.html"
+	@echo "make bench      this lock beside those of other libraries (BENCH_ARGS=--quick: less exact)"
+	@echo "make messages   compile the translations; it needs GNU gettext"
+	@echo "make clean      remove what the other targets made"
+	@echo "PYTHON=...      the Python to use, 3.10 or newer (default: python3)"
 
 demo: .venv/ready-demo
 	$(PY) -m example_project.demo $(DEMO_ARGS)
 
 test: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE)
+
+test-slow: matrix storm
+
+test-all: test test-slow marathon
 
 coverage: .venv/ready-test
 	$(PY) -m coverage erase

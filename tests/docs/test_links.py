@@ -9,12 +9,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import django_setnx_lock
 
 DOCS = "https://django-setnx-lock.readthedocs.io/en/stable/"
 PACKAGE = Path(django_setnx_lock.__file__).parent
 ROOT = PACKAGE.parent
-README = ROOT.joinpath("README.md").read_text()
+# What is read in the repository alone; Sphinx looks at the links of the pages.
+IN_THE_REPOSITORY = [
+    *("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    "example_project/README.md",
+]
 PAGES = {page.stem: page for page in ROOT.joinpath("docs").glob("*.md")}
 FILES = {str(file.relative_to(ROOT)): file.read_text() for file in sorted(PACKAGE.rglob("*.py"))}
 
@@ -79,13 +85,36 @@ def project_urls() -> dict[str, str]:
     return dict(line.split(" = ") for line in lines)
 
 
-def test_every_link_of_the_readme_leads_to_a_file_of_the_repository() -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)", README)
+def slugs(file: Path) -> set[str]:
+    """Return the ids that GitHub gives the headings of ``file``."""
+    headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def leads_somewhere(link: str, folder: Path) -> bool:
+    file, _, anchor = link.partition("#")
+    target = folder / file
+    return target.is_file() and (not anchor or anchor in slugs(target))
+
+
+@pytest.mark.parametrize("name", IN_THE_REPOSITORY)
+def test_every_link_of_a_file_of_the_repository_leads_to_another(name: str) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", ROOT.joinpath(name).read_text())
     own = [link for link in links if "://" not in link]
 
-    assert len(own) > 9
-    assert [link for link in own if not (ROOT / link).is_file()] == []
+    assert [link for link in own if not leads_somewhere(link, (ROOT / name).parent)] == []
     assert [link for link in links if link.startswith(DOCS)] == []
+
+
+def test_the_drawing_of_the_architecture_names_what_there_is() -> None:
+    text = ROOT.joinpath("ARCHITECTURE.md").read_text().split("```")[1]
+    drawing = re.sub(r"#.*|^\w+", "", text, flags=re.MULTILINE)
+    named = re.findall(r"\w+/?", drawing.replace("core/", ""))
+    there = {path.stem for path in PACKAGE.rglob("*.py")}
+    there |= {f"{path.name}/" for path in PACKAGE.rglob("*") if path.is_dir()}
+
+    assert len(named) > 35
+    assert set(named) - there == set()
 
 
 def test_the_metadata_link_to_the_documentation_and_the_changes() -> None:

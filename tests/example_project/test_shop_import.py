@@ -17,7 +17,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout
 
-DEMO_DOCS = Path(__file__).resolve().parents[2] / "docs" / "demo.md"
+README = Path(__file__).resolve().parents[2] / "example_project" / "README.md"
 pytestmark = pytest.mark.django_db
 
 
@@ -91,7 +91,7 @@ def test_two_imports_at_once_collide_without_a_lock(
 
 @pytest.mark.matrix
 def test_the_line_in_the_docs_imports_under_the_lock(checkout: Checkout) -> None:
-    line = re.search(r"\$ python (.* orders:import .*)", DEMO_DOCS.read_text())
+    line = re.search(r"\$ python (.* orders:import .*)", README.read_text())
     assert line is not None
     words = [sys.executable if word == "python" else word for word in line[1].split()]
     migrate = checkout.run("manage.py", "migrate", "-v0", stdout=subprocess.PIPE)
