@@ -458,6 +458,14 @@ DOORS = [
         "test_a_key_that_is_typed_before_there_is_a_command_comes_to_it",
     ),
     Mutant(
+        "a signal that Python loses ends the wait for the lock",
+        "management/with_lock/supervisor.py",
+        "signal.setitimer(signal.ITIMER_REAL, _INSISTS_EVERY, _INSISTS_EVERY)",
+        "pass",
+        "tests/management/test_interrupts.py::"
+        "test_a_signal_ends_the_wait_also_where_python_loses_it_or_runs_its_handler_late",
+    ),
+    Mutant(
         "what is typed comes to a command once",
         "management/with_lock/supervisor.py",
         " or (signum in TYPED and child.status is None)",

@@ -59,7 +59,7 @@ def become_with_lock(order, files):
         sys.argv = line
     status = 1
     try:
-        exec(order["first"])
+        exec(order["first"], globals())
         execute_from_command_line(line)
         status = 0
     except SystemExit as ended:

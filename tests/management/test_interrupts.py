@@ -50,6 +50,51 @@ def test_a_signal_that_comes_while_it_waits_leaves_no_waiter_behind(
     assert not real_server.client().exists("lock:k")
 
 
+# What a handler raises there is lost.
+IN_A_FINALIZER = """
+import signal
+from redis.connection import Connection
+
+class Ends:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+def can_read(self, timeout, real=Connection.can_read):
+    Connection.can_read = real
+    Ends()
+    return self.can_read(timeout)
+
+Connection.can_read = can_read
+"""
+# What is called by map() is C: no handler is run between the two.
+JUST_BEFORE_THE_SLEEP = """
+import ctypes, signal, socket
+from functools import partial
+
+def recv(self, size, real=socket.socket.recv):
+    if self.gettimeout() < 10:
+        return real(self, size)
+    socket.socket.recv = real
+    came = partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGTERM)
+    return list(map(partial.__call__, [came, partial(real, self, size)]))[1]
+
+socket.socket.recv = recv
+"""
+
+
+@pytest.mark.parametrize("when", [IN_A_FINALIZER, JUST_BEFORE_THE_SLEEP], ids=["lost", "late"])
+def test_a_signal_ends_the_wait_also_where_python_loses_it_or_runs_its_handler_late(
+    forking: Forking, real_server: RealServer, when: str
+) -> None:
+    with lock("k"):
+        with_lock = forking.start("k", "true", first=when)
+
+        # The sleep itself is longer.
+        assert with_lock.has_ended(15)
+        assert with_lock.end() == 128 + signal.SIGTERM
+        assert not real_server.client().exists("{lock:k}:waiters")
+
+
 class Signals(io.StringIO):
     """A stderr that has a signal sent when it is told of the wait, which has not begun yet."""
 

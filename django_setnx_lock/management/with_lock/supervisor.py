@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -25,6 +26,9 @@ _ENDING = TYPED | _FOR_COMMAND_ALONE | {signal.SIGHUP, signal.SIGTERM}
 # How often in a lease, and after how many seconds at the most, the lock is looked after; and how
 # often it is looked whether a command that is killed has ended.
 _LOOKS, _LONGEST_LOOK, _SHORTEST_LOOK = 60, 0.5, 0.01
+# After how many seconds a signal is seen to again: its handler is not run before the end of a sleep
+# that begins as it comes, and what that raises in a finalizer is lost.
+_INSISTS_EVERY = 0.5
 #: How long before the end of its lease a command is dead whose lock cannot be renewed; of a lease.
 MARGIN = 0.1
 
@@ -40,6 +44,8 @@ class Supervisor:
 
     is_lost = False
     _is_taking = False
+    # What was raised last for a signal.
+    _ended_by: BaseException | None = None
     _child: Child | None = None
     # When the command is killed, once it was asked to end.
     _kill_at = math.inf
@@ -63,11 +69,17 @@ class Supervisor:
             # None: not set from Python, so that it could not be put back.
             if signal.getsignal(signum) not in (None, signal.SIG_IGN):
                 self._before[signum] = signal.signal(signum, self._on_signal)
+        # Else somebody has a timer of their own.
+        if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._insist)
+            signal.setitimer(signal.ITIMER_REAL, _INSISTS_EVERY, _INSISTS_EVERY)
         return self
 
     def __exit__(self, *_: object) -> None:
         for held in self._taken:
             self._release(held)
+        if signal.SIGALRM in self._before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, before in self._before.items():
             signal.signal(signum, before)
 
@@ -77,8 +89,8 @@ class Supervisor:
         Upon a signal, raises KeyboardInterrupt or SystemExit. One that comes as this returns is
         left to :meth:`run`.
         """
-        self._is_taking = True
         try:
+            self._is_taking = True
             self._end_if_asked()
             # map() and extend() are C, so no signal handler runs between grant and list.
             self._taken.extend(map(lock.take, [blocking_timeout]))
@@ -126,18 +138,23 @@ class Supervisor:
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self._came.append(signum)
-        if self._is_taking:
-            # Another one would break off the undoing of the grant.
-            self._is_taking = False
-            self._end_if_asked()
-        elif self._child is not None:
+        self._insist()
+        if self._child is not None:
             self._pass_on(self._taken[0], self._child)
+
+    def _insist(self, *_: object) -> None:
+        """End the taking of the lock if a signal came, but do not break off the undoing of it."""
+        error = sys.exc_info()[1]
+        while error is not None and error is not self._ended_by:
+            error = error.__context__
+        if self._is_taking and error is None:
+            self._end_if_asked()
 
     def _end_if_asked(self) -> None:
         for signum in self._came:
-            if signum == signal.SIGINT:
-                raise KeyboardInterrupt
-            raise SystemExit(statuses.killed_by(signum))
+            status = statuses.killed_by(signum)
+            self._ended_by = KeyboardInterrupt() if signum == signal.SIGINT else SystemExit(status)
+            raise self._ended_by
 
     def _pass_on(self, held: LockHandle, child: Child) -> None:
         while self._came:
