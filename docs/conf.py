@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 from django_setnx_lock.core.errors import DOCS
@@ -85,7 +87,20 @@ def leave_to_class(
         lines.clear()
 
 
+def put_drawings_in(app: Sphinx, doctree: nodes.document) -> None:
+    """Put each SVG into the page itself, where it has the colours of the theme, light or dark."""
+    for image in list(doctree.findall(nodes.image)):
+        name, path = app.env.relfn2path(image["uri"])
+        if name.endswith(".svg"):
+            app.env.note_dependency(name)
+            label = f'<svg role="img" aria-label="{html.escape(image["alt"])}"'
+            drawing = Path(path).read_text().replace("<svg", label, 1)
+            image.replace_self(nodes.raw("", drawing, format="html"))
+
+
 def setup(app: Sphinx) -> None:
     """Have Sphinx call these."""
     app.connect("autodoc-skip-member", leave_out)
     app.connect("autodoc-process-docstring", leave_to_class)
+    # Before Sphinx collects the images that it copies.
+    app.connect("doctree-read", put_drawings_in, priority=400)
