@@ -60,14 +60,22 @@ from rest_framework.viewsets import ModelViewSet
 from tests.rows.models import Ticket as Order
 OrderView = View
 """
+ADMIN = """
+from django.contrib.admin import AdminSite
+from tests.rows.models import Ticket as Order
+my_site = AdminSite("mine")
+"""
 BEAT = r"(?s)### A beat on several hosts.*?```python\n(.*?)```"
 
 
-@pytest.mark.parametrize(("name", "before"), [("views", VIEWS), ("commands", "")])
-def test_every_example_of_a_door_is_taken(name: str, before: str) -> None:
+@pytest.mark.parametrize(("name", "before"), [("views", VIEWS), ("commands", ""), ("admin", ADMIN)])
+def test_every_example_of_a_door_is_taken(
+    name: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = {"__name__": f"docs_{name}"}
 
     for block in (before, *python_blocks(ROOT / "docs" / f"{name}.md")):
+        monkeypatch.setattr(admin.sites, "site", admin.AdminSite())
         exec(block, given)  # noqa: S102 - of the page
 
 
