@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+from tests.support.projects import Project
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -21,14 +20,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text()
 RECIPES = dict(re.findall(r"### ([^\n]+)\n\n```python\n(.*?)```", PAGE, re.DOTALL))
 SETTINGS = """
-import os
-
-URL = os.environ["TEST_SERVER_URL"]
-SECRET_KEY = "only for this"
-USE_TZ = True
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "rows.sqlite3"}}
-CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": URL}}
-INSTALLED_APPS = ["django_setnx_lock", "django.contrib.contenttypes", *os.environ["APPS"].split()]
 HUEY = {"huey_class": "huey.RedisHuey", "url": URL, "immediate": False}
 Q_CLUSTER = {"redis": URL, "workers": 2, "timeout": 20, "retry": 30, "poll": 0.1}
 """
@@ -200,32 +191,11 @@ def found_by(name: str, recipe: str, folder: Path, server: RealServer) -> str:
     assert before in recipe
     code = "from work import deliver, make_report\n" + recipe.replace(before, after)
     parts = (BEGIN, given.before, "import recipe", given.program, END)
-    (folder / "project_settings.py").write_text(SETTINGS)
-    (folder / "work.py").write_text(WORK)
-    (folder / "recipe.py").write_text(code)
-    (folder / "program.py").write_text("\n".join(parts))
-    with server.client() as client:
-        client.flushall()
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=folder,
-        env={
-            **os.environ,
-            "APPS": given.apps,
-            "DJANGO_SETTINGS_MODULE": "project_settings",
-            "PYTHONPATH": f"{folder}:{ROOT}",
-            "TEST_SERVER_URL": server.url,
-        },
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-        start_new_session=True,
-    )
-
-    found = [line for line in done.stdout.splitlines() if line.startswith("found ")]
-    assert found, done.stderr
-    return found[0].removeprefix("found ")
+    project = Project(folder, server, given.apps, SETTINGS)
+    project.write("work.py", WORK)
+    project.write("recipe.py", code)
+    project.write("program.py", "\n".join(parts))
+    return project.found("program.py")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
