@@ -28,7 +28,6 @@ from .arguments import (
 )
 from .conf import APP, DEFAULTS, SETTING, are_aliases, problems
 from .connection import is_cluster
-from .core.connections.quorum import FEWEST
 from .core.errors import docs_url
 from .decorators import DecoratedLock, options_of
 from .key_template import KeyTemplate
@@ -87,15 +86,18 @@ def check_caches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
     """E002, E003, E004, E012, E013, E015, W002: the caches can hold locks, and keep them."""
     named = _setting("CACHE")
     aliases = connection.aliases_in(named) if are_aliases(named) else ()
-    if 0 < len(aliases) < FEWEST and not isinstance(named, str):
-        text = f"{SETTING}['CACHE'] is {named!r}."
-        return [message("E002", text, f"Name one cache, or {FEWEST} at least for a Redlock.")]
-    found = [one for alias in aliases for one in of_cache(alias)]
+    found = [one for alias in dict.fromkeys(aliases) for one in of_cache(alias)]
     for alias in aliases:
         if len(aliases) > 1 and connection.alias_problem(alias) is None and is_cluster(alias):
             text = f"The cache {alias!r} is a cluster, and no master of a Redlock."
             hint = "Name caches of a single server each, or the cluster alone."
             found.append(message("E012", text, hint))
+    try:
+        if aliases and not any(one.is_serious() for one in found):
+            connection.masters(named)
+    except ValueError as error:
+        text = f"{SETTING}['CACHE'] is {named!r}: {error}."
+        return [message("E002", text, "Name one cache, or one of each master.")]
     return found
 
 

@@ -291,6 +291,27 @@ def test_e002_refuses_an_alias_that_is_no_name(alias: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("aliases", "why"),
+    [
+        (["r1", "r2"], "at least"),
+        (["r1", "r2", "r1"], "'r1' and 'r1' of a Redlock are one server"),
+        (["r1", "r2", "again"], "'r1' and 'again' of a Redlock are one server"),
+        (["r1", "r2", "r3"], None),
+    ],
+)
+def test_e002_refuses_caches_that_are_no_masters_of_a_redlock(
+    aliases: list[str], why: str | None
+) -> None:
+    caches = {f"r{n}": redis_cache(f"redis://h{n}:6379/1") for n in (1, 2, 3)}
+    caches |= {"default": redis_cache("redis://h:6379/0"), "again": redis_cache("redis://h1/2")}
+
+    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": aliases})
+
+    assert list(messages) == (["django_setnx_lock.E002"] if why else [])
+    assert (why or "") in "".join(messages.values())
+
+
+@pytest.mark.parametrize(
     ("one", "other", "warned"),
     [
         ("redis://h:1?db=1", "redis://h:1?db=2", False),
