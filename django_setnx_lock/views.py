@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -197,9 +197,10 @@ def _with_whole_response(view: Any) -> Any:
 def _hold_until_closed(held: LockHandle, response: Any) -> None:
     """Have ``held`` let go when ``response`` is closed, by another thread, perhaps."""
     held.handover()
-    close, release = response.close, held.detach()
+    # It may be closed again.
+    close, releases = response.close, [held.detach()]
 
-    def end() -> None:
+    def end(release: Callable[[], None]) -> None:
         try:
             release()
         except LockError as error:
@@ -211,6 +212,7 @@ def _hold_until_closed(held: LockHandle, response: Any) -> None:
         finally:
             # Django closes it in a thread, but its test client in the event loop.
             with ThreadPoolExecutor(1) as thread:
-                thread.submit(end)
+                while releases:
+                    thread.submit(end, releases.pop())
 
     response.close = close_and_let_go

@@ -234,6 +234,17 @@ def test_a_response_that_is_closed_before_it_was_sent_lets_the_lock_go(rf: Reque
     assert (before, state("group:7")) == ("locked", "open")
 
 
+def test_a_response_that_is_closed_twice_lets_the_lock_go_once(
+    rf: RequestFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    response = WholeStream.as_view()(rf.get("/"))
+
+    response.close()
+    response.close()
+
+    assert [record.getMessage() for record in caplog.records if record.levelno > 20] == []
+
+
 def test_a_view_without_a_key_is_refused() -> None:
     class Keyless(LockedViewMixin, View): ...
 
