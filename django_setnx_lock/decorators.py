@@ -322,7 +322,7 @@ class ViewLock(DecoratedLock):
 
     def _answer(self, request: Any, error: LockBusy | LockUnavailable | LockLost) -> Any:
         if isinstance(error, LockBusy) and self._on_busy is not None:
-            return noted(error, self._on_busy(request, error))
+            return noted(error, self._on_busy(request, error), "on_busy")
         if http_request(request) is not request:
             # REST framework's exception handler answers in the format that was asked for.
             raise error

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.core.handlers.base import BaseHandler
 from django.urls import get_callable
 
 from .conf import get_config
@@ -50,12 +51,16 @@ class LockMiddleware:
 def failed(request: Any, error: LockBusy | LockUnavailable | LockLost) -> HttpResponseBase:
     """Return what the setting ``FAILURE_VIEW`` answers to ``error``."""
     respond = get_callable(get_config()["FAILURE_VIEW"])
-    response: HttpResponseBase = noted(error, respond(request, error))
+    response: HttpResponseBase = noted(error, respond(request, error), "FAILURE_VIEW")
     return response
 
 
-def noted(error: Exception, response: Any) -> Any:
-    """Return the ``response`` to ``error``, which is logged here: once, and without a mail."""
+def noted(error: Exception, response: Any, name: str) -> Any:
+    """Return the ``response`` to ``error``, which is logged here: once, and without a mail.
+
+    Raises ValueError, as Django does of a view, if ``name`` gave none.
+    """
+    BaseHandler().check_response(response, None, name)
     if not isinstance(error, LockBusy):
         logger.error("%s", error)
     if response.status_code >= 500:

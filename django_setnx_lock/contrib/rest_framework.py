@@ -30,5 +30,5 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     """
     if not isinstance(exc, ANSWERED):
         return handler(exc, context)
-    response: Response = noted(exc, handler(LockFailed(exc), context))
+    response: Response = noted(exc, handler(LockFailed(exc), context), "REST framework")
     return response

@@ -21,6 +21,7 @@ from django_setnx_lock import (
     LockLost,
     LockUnavailable,
     LockUnsupported,
+    lock,
     redis_lock,
 )
 from django_setnx_lock.views import lock_failure
@@ -150,3 +151,26 @@ def test_the_failure_view_answers_for_the_decorator_and_the_middleware(
         (423, "LockUnavailable"),
     ]
     assert "django.request" not in {one.name for one in caplog.records if one.levelno > 30}
+
+
+def no_answer(request: HttpRequest, error: LockError) -> Any: ...
+
+
+@redis_lock("order:<error>", on_busy=no_answer)
+def unanswered(request: HttpRequest, error: str) -> HttpResponse:
+    return HttpResponse()
+
+
+urlpatterns.append(path("unanswered/<error>/", unanswered))
+
+
+@pytest.mark.parametrize(
+    ("view", "name"),
+    [("unanswered", "on_busy"), ("paid", "FAILURE_VIEW"), ("sync", "FAILURE_VIEW")],
+)
+@override_settings(SETNX_LOCK={"FAILURE_VIEW": f"{__name__}.no_answer", "REENTRANT": False})
+def test_an_answer_that_is_none_is_refused_as_that_of_a_view(view: str, name: str) -> None:
+    message = f"{name} didn't return an HttpResponse object. It returned None instead."
+
+    with lock("order:busy"), pytest.raises(ValueError, match=message):
+        get(f"/{view}/busy/")
