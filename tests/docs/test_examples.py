@@ -65,7 +65,6 @@ from django.contrib.admin import AdminSite
 from tests.rows.models import Ticket as Order
 my_site = AdminSite("mine")
 """
-BEAT = r"(?s)### A beat on several hosts.*?```python\n(.*?)```"
 
 
 @pytest.mark.parametrize(("name", "before"), [("views", VIEWS), ("commands", ""), ("admin", ADMIN)])
@@ -79,12 +78,15 @@ def test_every_example_of_a_door_is_taken(
         exec(block, given)  # noqa: S102 - of the page
 
 
-def test_the_beat_of_several_hosts_runs_its_task_once(locks: LockTester) -> None:
-    block = re.search(BEAT, ROOT.joinpath("docs", "tasks.md").read_text())
-    assert block is not None
+def test_the_tasks_of_celery_run_and_a_beat_on_several_hosts_runs_one_once(
+    locks: LockTester,
+) -> None:
     given: dict[str, Any] = {"__name__": "docs_tasks"}
-    exec(block[1], given)  # noqa: S102 - of the page
+    for block in python_blocks(ROOT / "docs" / "tasks.md"):
+        if "contrib.celery" in block:
+            exec(block, given)  # noqa: S102 - of the page
 
+    assert given["send_invoice"].apply((7,)).state == "SUCCESS"
     with ThreadPoolExecutor() as hosts:
         states = [hosts.submit(given["report"].apply).result(20).state for _ in range(3)]
 
