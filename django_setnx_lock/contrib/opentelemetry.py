@@ -1,4 +1,4 @@
-"""Spans of locks for OpenTelemetry: ``instrument()``. :doc:`tracing` lists them."""
+"""Spans of locks for OpenTelemetry: ``instrument()``. :doc:`monitoring` lists them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from django_setnx_lock.contrib.prometheus import LockCollector  # noqa: E402
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Expose the metrics, as docs/metrics.md says."""
+    """Expose the metrics, as docs/monitoring.md says."""
     registry = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "monitoring"
 RULES = FOLDER / "alerts.yml"
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "monitoring.md"
 PROMTOOL = pytest.mark.needs("promtool")
 # The labels that Prometheus adds, and the bound of a bucket.
 ADDED = {"instance", "le"}
