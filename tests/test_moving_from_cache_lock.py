@@ -1,4 +1,4 @@
-"""django-redis's ``cache.lock()`` and ``lock()``: what docs/moving-from-cache-lock.md says."""
+"""django-redis's ``cache.lock()`` and ``lock()``: what docs/comparison.md says of moving."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.servers import RealServer
 
 LEASE = 30
 ROOT = Path(__file__).parents[2]
-PERFORMANCE = ROOT.joinpath("docs", "performance.md").read_text()
+TEXT = ROOT.joinpath("bench", "README.md").read_text()
 # Importing it sets Django up for another project.
 PRELOAD = ROOT.joinpath("bench", "preload.py").read_text()
 
@@ -53,8 +53,8 @@ def test_each_part_has_a_table_is_loaded_before_and_is_in_the_docs() -> None:
 
     assert set(report.TABLES) == parts
     assert {part for part in parts if f'"{part}"' not in PRELOAD} == set()
-    assert {part for part in parts if f"`{part}`" not in PERFORMANCE} == set()
-    sections = {title.replace("-", "").lower() for title in re.findall("\n### (.*)", PERFORMANCE)}
+    assert {part for part in parts if f"`{part}`" not in TEXT} == set()
+    sections = {title.replace("-", "").lower() for title in re.findall("\n### (.*)", TEXT)}
     assert sections == parts
 
 

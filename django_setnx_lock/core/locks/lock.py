@@ -22,7 +22,7 @@ class PlainLock(LocalLock[_Handle]):
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
-    which it excludes one another. :doc:`moving-from-cache-lock` lists what differs.
+    which it excludes one another. :doc:`comparison` lists what differs.
 
     ``client``: a redis-py client; with one of ``redis.asyncio`` only awaited methods work.
     ``name``: the key in Redis. ``timeout``: the lease in seconds (None: 30). ``sleep``: without
