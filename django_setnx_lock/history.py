@@ -191,9 +191,10 @@ def last(
     if not length:
         return []
     client, key = get_client(using), history_for(prefix)
-    ended = list(_ran_out(client, prefix))
+    # First: what is found to have run out may be written, and read again, at once.
     (found,) = _ask(client, ("LRANGE", key, "0", str((most or length) - 1)))
-    entries = [entry for one in (*ended, *(found or ())) if (entry := _read(prefix, one))]
+    read = (_read(prefix, one) for one in (*_ran_out(client, prefix), *(found or ())))
+    entries = [entry for entry in read if entry]
     # What its holder noted itself is more exact.
     own = {(entry.name, entry.fence) for entry in entries if not _is_of_others(entry)}
     return sorted(

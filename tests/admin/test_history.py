@@ -80,9 +80,12 @@ def test_how_a_hold_ended_is_told_on_the_page_of_its_lock_and_in_the_history(
     assert re.search(rf"^order:42 {said}", row)
 
 
-def test_who_was_forced_out_is_named_until_it_knows(admin_client: Client) -> None:
+def test_who_was_forced_out_is_named_until_it_knows(
+    admin_client: Client, nobody_looks: None
+) -> None:
     held = lock("order:42", timeout=90).take(0)
     press(admin_client, "release", "order:42")
+    past.noted(1)
 
     pages = [admin_client.get(page) for page in (LIST, PAGE)]
     with pytest.raises(LockLost):

@@ -132,7 +132,7 @@ async def test_who_asks_about_a_lock_that_is_being_released_does_not_find_it_los
 
 @on(ONE_SERVER, real=True)
 async def test_a_request_that_is_kept_back_and_comes_late_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.4) as proxy:
+    with network(a, socket_timeout=0.6) as proxy:
         await begun(a)
         proxy.hold(NAMED)
         with pytest.raises(LockUnavailable) as unavailable:
@@ -149,7 +149,7 @@ async def test_a_request_that_is_kept_back_and_comes_late_takes_no_lock(a: World
 async def test_a_server_that_stands_still_and_goes_on_holds_no_lock_of_who_gave_up(
     a: World,
 ) -> None:
-    with network(a, socket_timeout=0.4) as proxy:
+    with network(a, socket_timeout=0.6) as proxy:
         await begun(a)
         # New connections too.
         proxy.hold()
@@ -182,7 +182,7 @@ async def test_a_grant_that_comes_when_its_lease_is_over_is_given_back(a: World)
 
 @on(ONE_SERVER, real=True)
 async def test_copies_that_come_late_change_nothing_for_the_next_holder(a: World) -> None:
-    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.6, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         for step in STEPS:
             held = None if step == "take" else await a.lock().take(0)
@@ -208,7 +208,7 @@ async def test_copies_that_come_late_change_nothing_for_the_next_holder(a: World
 
 @on(ONE_SERVER, real=True)
 async def test_a_copy_that_comes_after_the_answer_busy_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.6, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         other = await a.rival().take(0)
         proxy.hold(NAMED, once=True)
@@ -224,7 +224,7 @@ async def test_a_copy_that_comes_after_the_answer_busy_takes_no_lock(a: World) -
 
 @on(ONE_SERVER, real=True)
 async def test_a_copy_that_comes_after_the_release_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.6, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         proxy.hold(NAMED, once=True)
         held = await a.lock().take(0)
@@ -238,7 +238,7 @@ async def test_a_copy_that_comes_after_the_release_takes_no_lock(a: World) -> No
 
 @on(ONE_SERVER, real=True)
 async def test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing(a: World) -> None:
-    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.6, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         proxy.hold(NAMED, once=True)
         held = await a.lock(timeout=10).take(0)
@@ -255,7 +255,7 @@ async def test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing(a: Worl
 
 @on(ONE_SERVER, real=True)
 async def test_an_extension_that_comes_late_cuts_nothing(a: World) -> None:
-    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.6, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         held = await a.lock(timeout=10).take(0)
         proxy.hold(NAMED, once=True)
@@ -272,7 +272,7 @@ async def test_an_extension_that_comes_late_cuts_nothing(a: World) -> None:
 
 @on(ONE_SERVER, real=True)
 async def test_a_release_whose_copy_finds_the_next_holder_was_one(a: World) -> None:
-    with network(a, socket_timeout=0.4) as proxy:
+    with network(a, socket_timeout=0.6) as proxy:
         await begun(a)
         held = await a.lock().take(0)
         proxy.drop_replies(NAMED)
@@ -291,7 +291,7 @@ async def test_a_release_whose_copy_finds_the_next_holder_was_one(a: World) -> N
 async def test_a_release_after_the_loss_says_so_though_an_earlier_copy_is_under_way(
     a: World,
 ) -> None:
-    with network(a, socket_timeout=0.4) as proxy:
+    with network(a, socket_timeout=0.6) as proxy:
         await begun(a)
         held = await a.lock().take(0)
         proxy.hold(NAMED)
@@ -307,7 +307,7 @@ async def test_a_release_after_the_loss_says_so_though_an_earlier_copy_is_under_
 
 @on(ONE_SERVER, real=True)
 async def test_a_release_that_is_called_again_when_the_lease_is_over_says_so(a: World) -> None:
-    with network(a, socket_timeout=0.3) as proxy:
+    with network(a, socket_timeout=0.4) as proxy:
         await begun(a)
         held = await a.lock(timeout=1.5).take(0)
         proxy.hold(NAMED)
@@ -324,7 +324,7 @@ async def test_a_release_that_is_called_again_when_the_lease_is_over_says_so(a: 
 
 @on(SINGLE, real=True)
 async def test_a_copy_that_comes_after_the_loss_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.6, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         proxy.hold(NAMED, once=True)
         held = await a.lock().take(0)

@@ -166,7 +166,7 @@ def test_a_living_holder_is_never_gone(
     assert watch_for(client, 4, "long", "renewed") == {State.HELD}
 
     holder.kill()
-    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 5)
+    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2)
 
 
 @pytest.mark.usefixtures("faster")
@@ -176,7 +176,7 @@ def test_without_its_heartbeat_a_living_holder_would_be_gone(
     client = real_server.client()
     start(HOLDING, real_server.port, faster=FASTER, says_nothing=True)
 
-    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 6)
+    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2)
 
 
 @pytest.mark.matrix
@@ -190,7 +190,7 @@ def test_a_forked_child_does_not_keep_the_locks_of_its_dead_parent_alive(
 
     try:
         parent.kill()
-        eventually(lambda: states(client, "long", "child") == [State.GONE, State.HELD], 5)
+        eventually(lambda: states(client, "long", "child") == [State.GONE, State.HELD])
         assert watch_for(client, 2, "child") == {State.HELD}
     finally:
         os.kill(int(parent.told[1]), 9)  # type: ignore[attr-defined]  # set by start
@@ -217,5 +217,5 @@ def test_the_process_that_looks_is_alive_too(real_server: RealServer) -> None:
     lock = RedisLock(client, "lock:a", timeout=300, **seams.says_alive(PREFIX))
 
     with lock:
-        eventually(lambda: client.keys(f"{PROCESSES}*"), 6)
+        eventually(lambda: client.keys(f"{PROCESSES}*"))
         assert 0 < client.pttl(client.keys(f"{PROCESSES}*")[0]) <= 15_000

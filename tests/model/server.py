@@ -291,6 +291,9 @@ class Redis:
             raise Violation(f"script: {error}") from None
         if lua51.lua_type(reply) == "table":
             reply = tuple(_items(reply))
+        elif name in ("acquire", "release"):
+            # The short reply of what is mostly asked.
+            reply = ("OK", reply)[: 2 if name == "acquire" else 1]
         served, blocked = [], []
         for entry in s[BLOCKED]:
             box, behind = f"box:{entry[0]}", entry[4]

@@ -51,7 +51,7 @@ def test_a_process_says_that_it_lives_and_is_asked_about(cluster: redis.RedisClu
     names = ["lock:a", "lock:b", "lock:c"]
     held = [RedisLock(cluster, name, timeout=300, index=INDEX).take(0) for name in names]
     try:
-        (key,) = eventually(lambda: cluster.keys(f"{processes}*"), 6)
+        (key,) = eventually(lambda: cluster.keys(f"{processes}*"))
         for name in names:
             meta = f"{{{name}}}:meta"
             fence, rest = bytes(cluster.get(meta) or b"").split(b" ", 1)  # type: ignore[arg-type]  # bytes

@@ -197,7 +197,7 @@ def test_what_hung_when_it_was_asked_in_vain_keeps_nothing_when_it_goes_on(five:
         server.resume()
 
     # Long before the lease ends. That the question had arrived is seen by what gave it up.
-    eventually(lambda: all(map(has_given_up, five.clients[1:4])), 5)
+    eventually(lambda: all(map(has_given_up, five.clients[1:4])))
     assert five.left() == [0] * 5
 
 
@@ -214,7 +214,7 @@ def test_a_release_reaches_a_master_that_hung_meanwhile(five: Five) -> None:
     held.release()
     five.servers[0].resume()
 
-    eventually(lambda: five.left() == [0] * 5, 5)
+    eventually(lambda: five.left() == [0] * 5)
 
 
 def test_what_a_release_cannot_reach_ends_with_the_lease(five: Five) -> None:
@@ -225,7 +225,7 @@ def test_what_a_release_cannot_reach_ends_with_the_lease(five: Five) -> None:
         held.release()
 
         assert five.left() == [1, 0, 0, 0, 0]
-        eventually(lambda: five.left() == [0] * 5, 3)
+        eventually(lambda: five.left() == [0] * 5)
 
 
 @PACES
@@ -511,7 +511,7 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
             for number in range(20)
         ]
         before, ends = proxy.round_trips, [end_of(one) for one in held]
-        eventually(lambda: all(map(is_longer, held, ends)), 5)
+        eventually(lambda: all(map(is_longer, held, ends)))
         trips = proxy.round_trips - before
 
         assert all(one.owned() for one in held)
@@ -585,7 +585,7 @@ sys.stdin.read()
 def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
     processes = process_key("lock:")
     with five.lock(timeout=300, renew=True, index=INDEX):
-        eventually(lambda: all(client.keys(f"{processes}*") for client in five.clients), 6)
+        eventually(lambda: all(client.keys(f"{processes}*") for client in five.clients))
 
         states = {Inspector(client, "lock:").get(NAME).state for client in five.clients}
         assert states == {State.HELD}

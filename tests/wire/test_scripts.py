@@ -195,8 +195,9 @@ def test_who_is_asked_to_stop_hears_it_when_it_asks(redis_client: redis.Redis, t
 def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(redis_client: redis.Redis) -> None:
     took = ("acquire", "w1", "1000", RECORD, "0", "")
     _, fence = run(redis_client, *took)
-    swap = ("swap", "w1", "w2", fence.decode(), "9000", RECORD)
-    assert run(redis_client, *swap) == run(redis_client, *swap) == [b"OK", fence, b"listed", None]
+    swap = ("swap", "w1", "w2", str(fence), "9000", RECORD)
+    reply = [b"OK", b"%d" % fence, b"listed", None]
+    assert run(redis_client, *swap) == run(redis_client, *swap) == reply
     assert 8000 < redis_client.pttl("lock:a") <= 9000
     record = str(text(redis_client.get("{lock:a}:meta"))).split(" w2 ")[1]
     assert json.loads(record)["since"] > 0
@@ -213,7 +214,7 @@ def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(redis_client: redi
 def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(redis_client: redis.Redis) -> None:
     _, fence = run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
     run(redis_client, "release", "w2", "doubt")
-    swap = ("swap", "w1", "w2", fence.decode(), "9000", RECORD)
+    swap = ("swap", "w1", "w2", str(fence), "9000", RECORD)
     assert run(redis_client, *swap) == [b"LOST", None]
     assert text(redis_client.get("lock:a")) == "w1"
 

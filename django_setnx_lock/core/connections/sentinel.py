@@ -82,7 +82,7 @@ class SentinelSession(Session):
                 logger.debug("waits on for the lock %r through an outage: %s", key, error)
             return Reply([b"BUSY", _PAUSE_MS, b"", None], clock.now(), was_retried=True)
         self._queued.pop(token, None)
-        if waits and reply.value[0] == b"BUSY":
+        if waits and isinstance(reply.value, list) and reply.value[0] == b"BUSY":
             self._queued[token] = math.inf
         return reply
 

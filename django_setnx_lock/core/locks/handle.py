@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from os import getpid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from .. import clock, events
@@ -149,7 +149,8 @@ class PlainHandle(Handle):
 
     async def _end_release(self, io: Backend, reply: Reply) -> None:
         """Read the ``reply`` to a release. Raises LockLost."""
-        grant, value = self.grant, reply.value
+        grant = self.grant
+        value: Any = (b"OK",) if reply.value == 1 else reply.value
         is_ours = value[0] == b"OK"
         if not is_ours and (reply.was_retried or grant.times_asked > 1):
             # An earlier copy of the request has let it go, while the lease ran.

@@ -1,5 +1,4 @@
-"""Where a waiter sleeps until it is woken: each thread at a list of its own, all tasks of a loop at
-one.
+"""Where a waiter sleeps: each thread at a list of its own, all tasks of a loop at one.
 
 Mail is the token of the waiter that it is for.
 """

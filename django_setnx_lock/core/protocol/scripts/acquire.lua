@@ -2,7 +2,7 @@
 -- KEYS  1 name  2 meta  [3 index]
 -- ARGV  1 token, without white space: '...', 'read:...', 'permit:LIMIT:...'  2 lease  3 holder record (JSON)
 --       4 within how many ms the caller asks again (0: it does not wait)  5 its mailbox
--- Reply {'OK', fence[, 'listed', waiters woken by this, or false]}  {'BUSY', ms left, record of who holds it, or false,
+-- Reply fence, a number  {'OK', fence, 'listed', waiters woken by this, or false}  {'BUSY', ms left, record of who holds it, or false,
 --       waiters that it was given to by this, or false}  {'GONE'} the token is done with
 --- head
 
@@ -23,7 +23,7 @@ if time and redis.call('SET', NAME, token, 'NX', 'PX', ARGV[2]) then
       fence = string.format('%d', last + 1)
       redis.call('SET', META, fence .. rest, 'PX', keep)
     end
-    return {'OK', fence}
+    return tonumber(fence)
   end
   redis.call('DEL', NAME)
 end

@@ -2,14 +2,14 @@
 -- ARGV  1 token  2 '' a release; 'repeat' and a copy of a request of this token may still be under way; 'cancel' whatever it
 --       may have been granted; 'doubt' and a copy may still be under way  3 for how many ms from the grant on nobody else is
 --       to have it, if it is held alone
--- Reply {'OK', whom it was given to or roused, or false}  {'LOST', who forced it and why (JSON), or false, whom it was given to, or false}
+-- Reply 1  {'OK', whom it was given to or roused, or false}  {'LOST', who forced it and why (JSON), or false, whom it was given to, or false}
 --- head
 if ARGV[2] == '' and not ARGV[3] and redis.pcall('GET', NAME) == token and redis.call('EXISTS', BESIDE .. 'waiters') == 0 then
   redis.call('DEL', NAME)
   if INDEX then
     redis.pcall('ZREM', INDEX, NAME)
   end
-  return {'OK'}
+  return 1
 end
 --- lib
 local rest, was_held, value, group = 0, false, nil, nil
