@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from uuid import UUID
 
-from .core.protocol.keys import PLACEHOLDER_TYPES
-
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -41,7 +39,9 @@ class NotCanonical(ValueError):
 
 
 # The names of Django's path converters. Every text is a str of its own.
-TYPES: Mapping[str, Any] = dict(zip(PLACEHOLDER_TYPES, (int, str, UUID), strict=True))
+TYPES: Mapping[str, Any] = {"int": int, "str": str, "uuid": UUID}
+#: What a key has that is a template.
+UNFILLED = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(TYPES)}))?>")
 
 
 class LockKey(str):

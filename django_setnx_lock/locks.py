@@ -16,6 +16,7 @@ from .core.locks.redlock import Redlock
 from .core.locks.several import MultiLock
 from .core.options import UNSET, Unset
 from .core.protocol.keys import index_for, name_for
+from .key_template import UNFILLED
 from .options import LockOptions, lock_options
 from .transactions import CommitLock, CommitRedlock
 
@@ -32,7 +33,16 @@ _DEADLOCK_TIMEOUT = 1.0
 _MOST_PLANS = 256
 _DEFAULTS = LockOptions()
 _INSTEAD = {"shared": "rwlock(key).read()", "limit": "semaphore(key, limit)"}
-_name_of = lru_cache(maxsize=1024)(name_for)
+
+
+@lru_cache(maxsize=1024)
+def _name_of(prefix: str, key: str) -> str:
+    name = name_for(prefix, key)
+    if "<" in key and UNFILLED.search(key):
+        raise ValueError(
+            f"{key!r} is a template, not a key: fill it in with KeyTemplate({key!r}).format(...)"
+        )
+    return name
 
 
 @overload

@@ -200,6 +200,12 @@ def test_the_settings_give_the_protocol(
     assert re.fullmatch(rf"b.\d{{{digits}}}.", repr(value))
 
 
+@pytest.mark.parametrize("key", ["order:<pk>", "<a>:<b.c>", "<pk:int>", "<a.b:uuid>"])
+def test_a_template_that_was_not_filled_in_is_no_key(key: str) -> None:
+    with pytest.raises(ValueError, match="is a template, not a key"):
+        lock(key)
+
+
 @pytest.mark.parametrize("name", ["a<b>c", "<script>", "{}", f"{{{'x' * 300}}}"])
 def test_text_from_outside_may_make_no_key_and_always_fills_a_template(name: str) -> None:
     with pytest.raises(ValueError, match=r"template|braces|tag"):

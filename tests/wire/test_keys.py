@@ -201,12 +201,6 @@ def test_a_hash_tag_that_would_be_cut_is_refused(key: str) -> None:
         name_for(PREFIX, key)
 
 
-@pytest.mark.parametrize("key", ["order:<pk>", "<a>:<b.c>", "<pk:int>", "<a.b:uuid>"])
-def test_a_template_that_was_not_filled_in_is_no_key(key: str) -> None:
-    with pytest.raises(ValueError, match="is a template, not a key"):
-        name_for(PREFIX, key)
-
-
 def test_a_key_cannot_be_made_to_meet_one_that_was_shortened() -> None:
     long = "a" * 182 + "~" + "y" * 100
     forged = "a" * 182 + "~" + hashlib.sha256(f"{PREFIX}{long}".encode()).hexdigest()

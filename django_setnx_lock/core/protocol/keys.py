@@ -9,9 +9,6 @@ MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
 _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
-# The converters of a key template, as in "order:<pk:int>".
-PLACEHOLDER_TYPES = ("int", "str", "uuid")
-_PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(PLACEHOLDER_TYPES)}))?>")
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # The form of the keys beside a lock; a lock with such a name could be the key of another.
 _COMPANION = re.compile(
@@ -63,8 +60,7 @@ def name_for(prefix: str, key: str) -> str:
 
     A name of more than 256 bytes, or one that looks shortened already, keeps its beginning
     and ends in ``~`` and a SHA-256 of the whole. Raises TypeError when ``key`` is no string,
-    ValueError when it is empty, a template that was not filled in, or so long that the cut
-    would fall into its hash tag.
+    ValueError when it is empty, or so long that the cut would fall into its hash tag.
     """
     if not isinstance(key, str):
         raise TypeError(
@@ -72,10 +68,6 @@ def name_for(prefix: str, key: str) -> str:
         )
     if not key:
         raise ValueError("a lock's key must not be empty")
-    if "<" in key and _PLACEHOLDER.search(key):
-        raise ValueError(
-            f"{key!r} is a template, not a key: fill it in with KeyTemplate({key!r}).format(...)"
-        )
     name = prefix + key
     raw = name.encode("utf-8", "surrogatepass")
     # A name that looks shortened is shortened too, or it could equal one that really was.

@@ -173,6 +173,15 @@ def test_another_program_cannot_be_asked_to_stop(locks: Locks) -> None:
     assert "cannot ask the holder of the lock 'k' to stop: it is 'foreign'" in ended.out
 
 
+def test_a_key_of_another_program_is_taken_as_it_is(locks: Locks) -> None:
+    client_of().set("lock:<b>", "theirs", ex=60)
+
+    shown, released = locks("show", "<b>"), locks("release", "--yes", "<b>")
+
+    assert (shown.status, released.status) == (0, 0)
+    assert not client_of().exists("lock:<b>")
+
+
 def test_a_free_lock_is_status_1(locks: Locks) -> None:
     ended = locks("release", "--yes", "k")
 
