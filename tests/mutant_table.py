@@ -286,8 +286,8 @@ DOORS = [
     Mutant(
         "a response that streams keeps the lock that it is to keep",
         "views.py",
-        "    close, release = response.close, held.detach()\n",
-        "    close, release = response.close, held.check\n",
+        "    close, releases = response.close, [held.detach()]\n",
+        "    close, releases = response.close, [held.check]\n",
         "tests/views/test_mixin.py::"
         "test_a_response_is_rendered_or_sent_under_the_lock_where_that_is_asked_for",
     ),
