@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_setnx_lock import LockUnavailable, lock
+from django_setnx_lock.core import State
 from django_setnx_lock.testing import LockTester
 from tests.redis.sentinels import documented
 
@@ -96,6 +97,13 @@ def test_the_page_of_the_kit_tells_of_every_helper_and_of_no_other() -> None:
         helpers = {name for name in dir(locks) if not name.startswith("_")}
 
     assert told == {name for name in helpers if callable(getattr(type(locks), name, None))}
+
+
+def test_operators_read_what_to_do_in_every_state() -> None:
+    cells = re.findall(r"^\| ([a-z, ]+) \| [^|]+ \| [^|]+ \|$", page("operations"), re.MULTILINE)
+    told = {state for cell in cells for state in cell.split(", ")}
+
+    assert {state.value for state in State} - told == {"free"}
 
 
 @pytest.mark.needs("jq")
