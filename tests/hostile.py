@@ -21,6 +21,7 @@ TEXTS = {
     "lines": "a\nERROR forged\r\nb\x0b\x0cc\x85d",
     "terminal": "\x1b]0;title\x07\x1b[2J\x9b31m\x7f\b",
     "direction": "\u202ecod\u2066",
+    "invisible": "\u200ea\u200f1\u061c",
     "separators": "a\u2028b\u2029c",
     "HTML": "<script>alert(1)</script>",
     "1 MB": "x" * 150_000,
@@ -75,6 +76,7 @@ KEYS = [
     "two\nlines",
     "\x1b[2J",
     "\u202ecod",
+    "a\u200eb",
     "a\u2028b",
     "<script >",
     "x" * 300,
@@ -83,7 +85,7 @@ KEYS = [
 ]
 
 _TRICKS = re.compile(
-    "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 

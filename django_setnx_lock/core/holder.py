@@ -13,7 +13,7 @@ LONGEST = 500
 
 # Control characters, line and paragraph separators, what turns the direction of writing around,
 # and surrogates: those stand for bytes that are no UTF-8, and cannot be encoded.
-_TRICKS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_TRICKS = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST = 1e9
 # A record of so many characters is remembered when it was read.
 _KEPT = 1000
