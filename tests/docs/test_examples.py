@@ -39,7 +39,12 @@ def test_every_example_of_the_readme_runs(
 ) -> None:
     monkeypatch.setattr(admin.sites, "site", admin.AdminSite())
     built: list[str] = []
-    given = {"parts": ["first", "second"], "build": built.append, "Order": Ticket}
+    given = {
+        "INSTALLED_APPS": [],
+        "parts": ["first", "second"],
+        "build": built.append,
+        "Order": Ticket,
+    }
 
     for block in python_blocks(ROOT / "README.md"):
         exec(block, {"__name__": "readme", **given})  # noqa: S102 - of the page
