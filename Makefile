@@ -3,6 +3,7 @@
 PYTHON ?= python3
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+PROOF_ARGS ?=
 MUTANTS ?=
 
 PY := .venv/bin/python
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-slow test-all coverage mutants matrix storm marathon lint messages docs tox bench clean
+.PHONY: help demo test test-slow test-all coverage mutants matrix storm marathon lint messages docs tox bench proof clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -37,6 +38,8 @@ help:
 	@echo "make lint       style, types and missing migrations"
 	@echo "make docs       the documentation, in build/docs/index.html"
 	@echo "make bench      this lock beside those of other libraries (BENCH_ARGS=--quick: less exact)"
+	@echo "make proof      try each promise of the docs, in half an hour, and write docs/proof.md"
+	@echo "                (PROOF_ARGS=--quick: a little of it, in build/proof.md)"
 	@echo "make messages   compile the translations; it needs GNU gettext"
 	@echo "make clean      remove what the other targets made"
 	@echo "PYTHON=...      the Python to use, 3.10 or newer (default: python3)"
@@ -95,6 +98,9 @@ tox: .venv/ready-tox
 
 bench: .venv/ready-bench
 	$(PY) -m bench $(BENCH_ARGS)
+
+proof: .venv/ready-test .venv/ready-bench
+	$(PY) -m bench.proof $(PROOF_ARGS)
 
 .venv/made-by-$(VENV_ID):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is \

@@ -66,6 +66,10 @@ class Worker(Pipe):
             self._process.join(5)
             raise JobFailed(f"its process ended ({self._process.exitcode})") from None
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
     def ask(self, message: Any = None, seconds: float = ANSWER_SECONDS) -> Any:
         self.say(message)
         return self.hear(seconds)
