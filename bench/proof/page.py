@@ -148,12 +148,12 @@ def searched(promise: Promise, evidence: Evidence) -> str:
             for rule in evidence.rules
         )
         words = ", ".join(f"*{word}*" for word in promise.properties)
-        said.append(f"{words} in each state; {rules} rules left out break it")
+        said.append(f"{words} in each state, which breaks without each of {rules} rules")
     if promise.runs:
         runs = [run for run in evidence.runs if re.search(promise.runs, run.name)]
         whole = sum(run.depth == "all" for run in runs)
         states = sum(run.states for run in runs)
-        said.append(f"{len(runs)} runs about it, {whole} of them whole, {states:,} states")
+        said.append(f"{len(runs)} runs about it, {whole} complete, {states:,} states")
     return "; ".join(said)
 
 
