@@ -34,8 +34,9 @@ def python_blocks(page: Path) -> list[str]:
     return [textwrap.dedent(block) for block in found]
 
 
-def test_every_example_of_the_readme_runs(
-    locks: LockTester, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/tutorial.md"])
+def test_every_example_of_the_first_pages_runs(
+    locks: LockTester, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(admin.sites, "site", admin.AdminSite())
     built: list[str] = []
@@ -45,13 +46,16 @@ def test_every_example_of_the_readme_runs(
         "build": built.append,
         "Order": Ticket,
     }
+    blocks = python_blocks(ROOT / name)
 
-    for block in python_blocks(ROOT / "README.md"):
-        exec(block, {"__name__": "readme", **given})  # noqa: S102 - of the page
+    for block in blocks:
+        exec(block, {"__name__": "page", **given})  # noqa: S102 - of the page
 
-    assert built == ["first", "second"]
-    locks.assert_released("order:42")
-    locks.assert_released("report:2026")
+    text = "".join(blocks)
+    assert "LockedAdminMixin" in text
+    assert built == (["first", "second"] if "build(part)" in text else [])
+    for key in re.findall(r'with lock\("([^"]+)"', text):
+        locks.assert_released(key)
 
 
 VIEWS = """
