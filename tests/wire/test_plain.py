@@ -17,8 +17,8 @@ ANY = st.text(st.characters(exclude_categories=()), max_size=2 * LONGEST)
     [
         ("nightly import", "nightly import"),
         (
-            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2\u200f",
-            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2\u200f",
+            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2",
+            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2",
         ),
         ("Aufr\udce4umen", r"Aufr\udce4umen"),
         ("a\nb\r\tc", r"a\nb\r\tc"),
@@ -26,6 +26,7 @@ ANY = st.text(st.characters(exclude_categories=()), max_size=2 * LONGEST)
         ("\x1b[2J\x7f\x9b2J", r"\x1b[2J\x7f\x9b2J"),
         ("a\u2028b\u2029c\x85", r"a\u2028b\u2029c\x85"),
         ("\u202ecod\u2066", r"\u202ecod\u2066"),
+        ("\u05e2\u200f1\u200e\u061c", "\u05e2" + r"\u200f1\u200e\u061c"),
         ("x" * LONGEST, "x" * LONGEST),
         ("x" * (LONGEST + 1), "x" * (LONGEST - 1) + "…"),
         ("\0" * 1_000_000, (r"\x00" * LONGEST)[: LONGEST - 1] + "…"),
@@ -39,6 +40,7 @@ ANY = st.text(st.characters(exclude_categories=()), max_size=2 * LONGEST)
         "escape",
         "separators",
         "direction",
+        "marks of direction",
         "longest",
         "too long",
         "too long escaped",
