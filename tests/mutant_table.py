@@ -1603,8 +1603,8 @@ RULES = [
     Mutant(
         "a waiter that would sleep beyond a shorter lease is woken",
         f"{SCRIPTS}/acquire.lua",
-        "local roused = rouse(lease)",
-        "local roused",
+        ", rouse(lease)",
+        ", nil",
         f"{WIRE}/test_handover.py::test_a_shorter_lease_rouses_the_last_waiter_alone",
     ),
     Mutant(

@@ -293,7 +293,8 @@ class Redis:
             reply = tuple(_items(reply))
         elif name in ("acquire", "release"):
             # The short reply of what is mostly asked.
-            reply = ("OK", reply)[: 2 if name == "acquire" else 1]
+            reply = ("OK", abs(reply), "listed", None)[: 2 if reply > 0 else 4]
+            reply = reply if name == "acquire" else ("OK",)
         served, blocked = [], []
         for entry in s[BLOCKED]:
             box, behind = f"box:{entry[0]}", entry[4]

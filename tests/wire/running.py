@@ -39,7 +39,7 @@ def run(client: redis.Redis, script: str, *args: str, at: tuple[str, ...] = keys
     """Return the reply in full: a number is the short one of what is mostly asked."""
     reply = client.eval(SCRIPTS[script].source, len(at), *at, *args)
     if script == "acquire" and isinstance(reply, int):
-        return [b"OK", reply]
+        return [b"OK", reply] if reply > 0 else [b"OK", -reply, b"listed", None]
     return [b"OK"] if script == "release" and reply == 1 else reply
 
 

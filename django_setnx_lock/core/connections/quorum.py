@@ -59,7 +59,12 @@ def decide(request: Request, values: Sequence[Any], count: int, missing: int = 0
         held = sum(map(bool, values))
         is_open = missing and held <= count - needed and len(values) - held < needed
         return None if is_open or len(values) < needed else int(held > count - needed)
-    values = [[b"OK", value] if isinstance(value, int) else value for value in values]
+    values = [
+        [b"OK", abs(value), b"listed", None][: 2 if value > 0 else 4]
+        if type(value) is int
+        else value
+        for value in values
+    ]
     granted = [value for value in values if value[0] == b"OK"]
     if request.script is ACQUIRE:
         if len(granted) >= needed:

@@ -2,7 +2,7 @@
 -- KEYS  1 name  2 meta  [3 index]
 -- ARGV  1 token, without white space: '...', 'read:...', 'permit:LIMIT:...'  2 lease  3 holder record (JSON)
 --       4 within how many ms the caller asks again (0: it does not wait)  5 its mailbox
--- Reply fence, a number  {'OK', fence, 'listed', waiters woken by this, or false}  {'BUSY', ms left, record of who holds it, or false,
+-- Reply fence, a number, below 0 if the lock is listed  {'OK', fence, 'listed', waiters woken by this}  {'BUSY', ms left, record of who holds it, or false,
 --       waiters that it was given to by this, or false}  {'GONE'} the token is done with
 --- head
 
@@ -54,9 +54,9 @@ elseif has_room(value, group, token) and not first_waiter() then
   leave_queue(token)
 end
 if fence then
-  local roused = rouse(lease)
-  given = given ~= token and given
-  return {'OK', whole(fence), 'listed', given and roused and given .. ' ' .. roused or given or roused or false}
+  local given, roused = given ~= token and given, rouse(lease)
+  given = given and roused and given .. ' ' .. roused or given or roused
+  return given and {'OK', whole(fence), 'listed', given} or -fence
 end
 local left = lease_left()
 if group == group_of(token) and group then

@@ -8,7 +8,7 @@ end
 local replies, index = {}, #KEYS % 2 == 1 and KEYS[#KEYS] or nil
 for at = 1, #KEYS - 1, 2 do
   local reply = acquire({KEYS[at], KEYS[at + 1], index}, ARGV)
-  reply = type(reply) == 'number' and {'OK', reply} or reply
+  reply = type(reply) ~= 'number' and reply or reply > 0 and {'OK', reply} or {'OK', -reply, 'listed', false}
   replies[#replies + 1] = reply
   if reply[1] ~= 'OK' then
     for before = 1, #replies - 1 do
