@@ -123,7 +123,8 @@ def test_a_suite_that_uses_no_kit_runs_in_memory(
     done = manage(tmp_path, SETTINGS + RUNNER, TESTS, *arguments)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Ran 9 tests" in done.stderr
+    # Python 3.12.1 does not count the one that is skipped.
+    assert "Ran 9 tests" in done.stderr or "Ran 8 tests" in done.stderr
     assert "OK (skipped=1)" in done.stderr
 
 
