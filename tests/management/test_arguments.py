@@ -140,7 +140,7 @@ def test_help_has_the_exit_statuses_and_only_options_that_the_docs_tell_of() -> 
     "line",
     ["", "lst", "list --state hold", "list --sort lease", "list --reverse", "list --watch",
      "list extra", "show", "graph", "extend k", "dismiss k", "history --end lost",
-     "history --limit 0", "history --limit x", "history order:<pk>", "doctor --worker-timeout 5",
+     "history --limit 0", "history --limit x", "doctor --worker-timeout 5",
      "doctor --strict", "check --max-held soon", "check --max-held nan", "check --max-wait=-1",
      "check --state red", "check --max-heldd 5", "check order:42",
      "release k --user ann", "release k --dry-run",
