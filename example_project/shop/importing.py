@@ -22,8 +22,8 @@ class ImportProblem(Exception):
 def import_orders(path: Path) -> tuple[int, int]:
     """Add the orders in the file that are not known yet; return how many, and how many were known.
 
-    Two at once would both look before either adds, and the second would fail: so run it under a
-    lock. Raises ImportProblem, OSError.
+    Two at once would both look before either adds, and the second would fail: so the command
+    ``import_orders`` runs it under a lock. Raises ImportProblem, OSError.
     """
     found = read(path)
     known = set(Order.objects.filter(number__in=found).values_list("number", flat=True))

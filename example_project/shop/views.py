@@ -6,7 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from django_setnx_lock import StaleFence, redis_lock
+from django_setnx_lock import redis_lock
 from django_setnx_lock.views import LockedRequest
 
 from . import payments
@@ -26,15 +26,10 @@ def orders(request: HttpRequest) -> HttpResponse:
 @redis_lock("order:<pk>", timeout=10)
 def pay(request: LockedRequest, pk: int) -> HttpResponse:
     """Charge the customer, once: between the look at ``paid_at`` and its change time passes."""
-    try:
-        order = Order.objects.claim(request.lock, pk=pk)
-        if order.paid_at:
-            return _answer(request, f"{order} was paid before.", status=409)
-        payments.pay(order, request.user.get_username() or "a visitor", request.lock)
-    except Order.DoesNotExist as error:
-        raise Http404(error) from error
-    except StaleFence:
-        return _answer(request, f"Order {pk} is somebody else's by now.", status=409)
+    order = _claim(request, pk)
+    if order.paid_at:
+        return _answer(request, f"{order} was paid before.", status=409)
+    payments.pay(order, request.user.get_username() or "a visitor", request.lock)
     return _answer(request, f"{order} is paid.")
 
 
@@ -42,14 +37,18 @@ def pay(request: LockedRequest, pk: int) -> HttpResponse:
 @redis_lock("order:<pk>", timeout=10)
 def refund(request: LockedRequest, pk: int) -> HttpResponse:
     """Undo the payment. Under the same key, so never in the middle of one."""
+    order = _claim(request, pk)
+    payments.refund(order, request.lock)
+    return _answer(request, f"{order} is refunded.")
+
+
+def _claim(request: LockedRequest, pk: int) -> Order:
+    """Return the order: whoever had its lock before writes it no more."""
     try:
-        order = Order.objects.claim(request.lock, pk=pk)
-        payments.refund(order, request.lock)
+        order: Order = Order.objects.claim(request.lock, pk=pk)
     except Order.DoesNotExist as error:
         raise Http404(error) from error
-    except StaleFence:
-        return _answer(request, f"Order {pk} is somebody else's by now.", status=409)
-    return _answer(request, f"{order} is refunded.")
+    return order
 
 
 def _answer(request: HttpRequest, text: str, status: int = 200) -> HttpResponse:

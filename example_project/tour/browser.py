@@ -43,7 +43,7 @@ class Answer:
 class Page(HTMLParser):
     """What is on a page: its text, links by text, table rows, and forms.
 
-    A form is where it posts to, and its fields.
+    A form is where it posts to, and its fields, without its buttons.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -80,7 +80,7 @@ class Page(HTMLParser):
             self.rows[-1].append("")
         elif tag == "form":
             self.forms.append((urljoin(self.url, given.get("action", "")), {}))
-        elif tag == "input" and self.forms and "name" in given:
+        elif tag == "input" and self.forms and "name" in given and given.get("type") != "submit":
             self.forms[-1][1][given["name"]] = given.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:

@@ -45,6 +45,28 @@ def one_paid_one_waits(answers: Sequence[Answer], times_charged: int) -> None:
     _expect(times_charged == 1, "one charge", times_charged)
 
 
+def reads_only(page: Page, name: str) -> str:
+    """Expect that the form cannot be edited; return what it says of whoever edits it."""
+    said = re.search(rf"{name} is working on this order \(since .*?\)", page.text)
+    _expect(said is not None and not _customer_in(page), f"a form that {name} has open", page.gist)
+    return said[0] if said else ""
+
+
+def may_edit(page: Page, customer: str) -> None:
+    """Expect that the form can be edited, and shows that name."""
+    _expect(customer == _customer_in(page), f"a form with {customer!r}", page.gist)
+
+
+def is_saved(page: Page) -> None:
+    """Expect that the form was saved, so that its lock is free."""
+    _expect("was changed successfully" in page.text, "the form to be saved", page.gist)
+
+
+def _customer_in(page: Page) -> str:
+    """Return which customer stands in the form; "" if nothing can be typed there."""
+    return next((fields["customer"] for _, fields in page.forms if "customer" in fields), "")
+
+
 def job_ended_well(status: int) -> None:
     """Expect that the job ended with status 0."""
     _expect(status == 0, "the job's status to be 0", status)

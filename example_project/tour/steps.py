@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,17 +31,19 @@ NOTES = ("packing list", "invoice", "label")  # of the jobs of a queue
 REASON = "it hangs"
 SAMPLE_ORDERS = Path(importing.__file__).with_name("sample_orders.csv")
 USERNAME = "admin"
+CLERK = "clerk"
 PASSWORD = "demo"  # noqa: S105 - public, for a site that only this machine can reach
 
 
 def set_up() -> list[Order]:
     """Return the sample orders, all unpaid; what else is in the database stays as it is."""
     call_command("migrate", verbosity=0, interactive=False)
-    importing.import_orders(SAMPLE_ORDERS)
+    call_command("import_orders", SAMPLE_ORDERS, stdout=StringIO())
     samples = Order.objects.filter(number__in=importing.read(SAMPLE_ORDERS))
     Charge.objects.filter(order__in=samples).delete()
     samples.update(paid_at=None, paid_by="")
-    _make_admin()
+    for username in (USERNAME, CLERK):
+        _make_admin(username)
     return list(samples)
 
 
@@ -56,9 +59,9 @@ def describe(url: str) -> Iterator[str]:
     yield f"database   {name}, with {Order.objects.count()} orders"
 
 
-def _make_admin() -> None:
+def _make_admin(username: str) -> None:
     rights = {"is_staff": True, "is_superuser": True, "is_active": True}
-    user, _ = get_user_model().objects.update_or_create(username=USERNAME, defaults=rights)
+    user, _ = get_user_model().objects.update_or_create(username=username, defaults=rights)
     if not user.check_password(PASSWORD):  # else whoever is logged in stays so
         user.set_password(PASSWORD)
         user.save()
@@ -131,7 +134,7 @@ def a_killed_holder(site: str, order: Order) -> Iterator[str]:
     yield ""
     yield "The dead job could not let go, and its lease runs on. An operator need not wait:"
     yield ""
-    operator, page = _log_in(site)
+    operator, page = _log_in(site, path_of("changelist"))
     _, state, holder, held_for, lease_left, *_ = checks.row_of_holder(page, key, job.pid)
     yield f"GET  {page.path}"
     yield f"     {key} is {state} by {holder}"
@@ -174,6 +177,29 @@ def a_late_holder(site: str, order: Order) -> Iterator[str]:
     checks.is_refused(status, said, order.paid_by, order.charges.count())
     yield ""
     yield "The stale write was refused by the database: its fence is smaller than the stored one."
+
+
+def two_people(site: str, order: Order) -> Iterator[str]:
+    """Have two people open ``order`` in the admin; the first saves it, and then the second."""
+    form, was = reverse("admin:shop_order_change", args=[order.pk]), order.customer
+    admin, first = _log_in(site, form)
+    checks.may_edit(first, was)
+    yield f"GET  {form}   {USERNAME} may edit it, and has its lock"
+    clerk, second = _log_in(site, form, CLERK)
+    yield f"GET  {form}   {CLERK} may not: {checks.reads_only(second, USERNAME)}"
+    meanwhile = _pay(_visitor(site), order)
+    yield _line(meanwhile)
+    checks.is_busy(meanwhile)
+    changed = f"{was} jr."
+    checks.is_saved(admin.submit(first, "customer", customer=changed, _save="Save"))
+    yield f"POST {form}   {USERNAME} saves {changed!r}"
+    third = clerk.open(form)
+    checks.may_edit(third, changed)
+    yield f"GET  {form}   {CLERK} reads that, and may edit it now"
+    checks.is_saved(clerk.submit(third, "customer", customer=was, _save="Save"))
+    yield f"POST {form}   {CLERK} saves {was!r}"
+    yield ""
+    yield "An open form holds the lock that the view takes. Neither overwrote what the other wrote."
 
 
 def a_queue(site: str, order: Order) -> Iterator[str]:
@@ -238,6 +264,7 @@ STEPS = (
     Step("A job that excludes the view", a_job),
     Step("A holder that was killed", a_killed_holder),
     Step("A holder that comes too late", a_late_holder),
+    Step("Two people at one form", two_people),
     Step("A queue", a_queue),
     Step("A deadlock", a_deadlock),
     Step("How the last holds have ended", a_history),
@@ -260,11 +287,11 @@ def _said(command: Sequence[str], lines: Sequence[str]) -> Iterator[str]:
     yield from lines
 
 
-def _log_in(site: str) -> tuple[Browser, Page]:
-    """Return an operator who has logged in to see the locks, and the page that they see."""
-    operator = Browser(site)
-    login = operator.open(path_of("changelist"))
-    return operator, operator.submit(login, "username", username=USERNAME, password=PASSWORD)
+def _log_in(site: str, address: str, username: str = USERNAME) -> tuple[Browser, Page]:
+    """Return somebody who has logged in to see the page at ``address``, and that page."""
+    browser = Browser(site)
+    login = browser.open(address)
+    return browser, browser.submit(login, "username", username=username, password=PASSWORD)
 
 
 def path_of(page: str, *args: str) -> str:

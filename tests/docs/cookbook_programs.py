@@ -244,9 +244,7 @@ class Editor:
 
     def save(self, number: str) -> int:
         """Send the form with that number; the status is 302 if it was saved."""
-        fields = {**self._fields, "number": number}
-        for button in ("_addanother", "_continue", "_leave"):
-            fields.pop(button, None)
+        fields = {**self._fields, "number": number, "_save": "Save"}
         return int(self._client.post(self._url, fields).status_code)
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout
 
 # Each takes the whole tour, or much of it, as does `make demo`.
-pytestmark = pytest.mark.storm
+pytestmark = [pytest.mark.storm, pytest.mark.timeout(200)]
 
+# Seconds; it starts dozens of programs.
+TOUR = 150
 DEMO = ("-W", "error", "-m", "example_project.demo")
 
 
@@ -46,17 +48,21 @@ def said_until(process: subprocess.Popen[str], text: str) -> str:
 def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
 
-    said, _ = process.communicate(timeout=50)
+    said, _ = process.communicate(timeout=TOUR)
 
     assert process.returncode == 0, said
     answers = re.findall(r"POST /orders/(\d)/pay/ +(\d+) ", said)
     assert sorted(answers[:2]) == [("1", "200"), ("1", "409")]
-    assert answers[2:] == [(order, status) for order in "234" for status in ("409", "200")]
+    one_by_one = [(order, status) for order in "234" for status in ("409", "200")]
+    assert answers[2:] == [*one_by_one, ("5", "409")]
+    assert "clerk may not: admin is working on this order (since " in said
+    assert "clerk saves 'Edsger Dijkstra'" in said
     assert re.search(r"the orphan was killed \d+ ms later", said)
     assert "order:3 is held by " in said
     assert "CommandError: refused: nothing of shop.Order 4 was written" in said
     assert "The stale write was refused" in said
-    assert re.search(r" 2\.  .*:\d+ \(with_lock cat; (invoice|label)\)", said)
+    waiting = re.findall(r"\n +\S+:\d+ \(with_lock cat; (invoice|label)\) +\d{4}-", said)
+    assert sorted(waiting) == ["invoice", "label"]
     cycle = re.findall(r":(\d+) \(hold_both\) holds '(order:\d)' and waits for '(order:\d)'", said)
     (refused, held, wanted), (other, *crosswise) = cycle
     assert crosswise == [wanted, held]
@@ -76,7 +82,7 @@ def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     views.write_text(with_lock.replace("@redis_lock(", f"@(lambda *a, **k: {unlocked})("))
 
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
-    said, _ = process.communicate(timeout=50)
+    said, _ = process.communicate(timeout=TOUR)
 
     assert views.read_text() != with_lock
     assert process.returncode == 1
@@ -92,12 +98,26 @@ def test_the_tour_fails_when_a_late_write_goes_through(demo: Checkout) -> None:
     payments.write_text(fenced.replace(", fence=fence)", ")"))
 
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
-    said, _ = process.communicate(timeout=50)
+    said, _ = process.communicate(timeout=TOUR)
 
     assert payments.read_text() != fenced
     assert process.returncode == 1
     assert "expected the late payment to be refused" in said.splitlines()[-1]
     assert "charged 2 times" in said.splitlines()[-1]
+    eventually(demo.is_gone)
+
+
+def test_the_tour_fails_when_a_form_takes_no_lock(demo: Checkout) -> None:
+    orders = demo.directory / "example_project" / "shop" / "admin.py"
+    locked = orders.read_text()
+    orders.write_text(locked.replace("(LockedAdminMixin, ", "(").replace(', "edited_by"', ""))
+
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+    said, _ = process.communicate(timeout=TOUR)
+
+    assert orders.read_text() != locked
+    assert process.returncode == 1
+    assert "expected a form that admin has open" in said.splitlines()[-1]
     eventually(demo.is_gone)
 
 
@@ -108,7 +128,7 @@ def test_the_tour_fails_when_no_deadlock_is_found(demo: Checkout) -> None:
     settings.write_text(with_it.replace('{"CACHE": "locks"}', never))
 
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
-    said, _ = process.communicate(timeout=50)
+    said, _ = process.communicate(timeout=TOUR)
 
     assert settings.read_text() != with_it
     assert process.returncode == 1

@@ -11,6 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError
 
+from django_setnx_lock import lock
+from example_project.shop.importing import import_orders
 from example_project.shop.models import Order
 from tests.processes import eventually
 
@@ -80,18 +82,28 @@ def test_two_imports_at_once_collide_without_a_lock(
 
     def let_another_import_run_and_add(orders: list[Order]) -> None:
         monkeypatch.setattr(Order.objects, "bulk_create", add)
-        run(file)
+        import_orders(file)
         add(orders)
 
     monkeypatch.setattr(Order.objects, "bulk_create", let_another_import_run_and_add)
 
     with pytest.raises(IntegrityError):
-        run(file)
+        import_orders(file)
+
+
+def test_an_import_while_another_runs_adds_nothing(file: Path) -> None:
+    file.write_text("number,customer,amount\n1,Ada,5\n")
+
+    with lock("orders:import"), pytest.raises(CommandError, match="held by") as caught:
+        call_command("import_orders", file, no_wait=True)
+
+    assert caught.value.returncode == 75
+    assert not Order.objects.exists()
 
 
 @pytest.mark.matrix
-def test_the_line_in_the_docs_imports_under_the_lock(checkout: Checkout) -> None:
-    line = re.search(r"\$ python (.* orders:import .*)", README.read_text())
+def test_the_line_in_the_readme_imports(checkout: Checkout) -> None:
+    line = re.search(r"\$ python (.* import_orders .*)", README.read_text())
     assert line is not None
     words = [sys.executable if word == "python" else word for word in line[1].split()]
     migrate = checkout.run("manage.py", "migrate", "-v0", stdout=subprocess.PIPE)

@@ -3,19 +3,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from django_setnx_lock.management import LockedCommand
 from example_project.shop.importing import COLUMNS, ImportProblem, import_orders
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 
-class Command(BaseCommand):
-    help = (
-        "Adds the orders of a CSV file that are not known yet. One import at a time: run it as "
-        "manage.py with_lock orders:import -- python manage.py import_orders FILE"
-    )
+class Command(LockedCommand):
+    help = "Adds the orders of a CSV file that are not known yet, one import at a time."
+    lock_key = "orders:import"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path, help=f"Has the columns {', '.join(COLUMNS)}.")
