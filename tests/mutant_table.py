@@ -887,8 +887,8 @@ LOCKS = [
     Mutant(
         "a foreign value that looks like a group stays",
         f"{CORE}/protocol/scripts/lib.lua",
-        "if group ~= 'readers' and group ~= 'permits' then",
-        "if not group then",
+        "if group and last ~= value and (last or redis.call('EXISTS', SHARES) == 0) then",
+        "if false then",
         f"{CONTRACT}/test_exclusion.py::test_what_another_program_holds_is_its_own_whatever_it_wrote_there",
     ),
     Mutant(

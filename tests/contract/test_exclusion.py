@@ -185,10 +185,16 @@ async def test_what_another_program_holds_without_end_is_busy(a: World) -> None:
 
 @on([EXCLUSIVE, READERS, PERMITS, SEVERAL])
 async def test_what_another_program_holds_is_its_own_whatever_it_wrote_there(a: World) -> None:
-    for value in ("web:4242", "worker:7", "5000000000000"):
+    values = ("web:4242", "worker:7", "5000000000000", "readers:5", "permits:7")
+    # At first there is no record of an earlier holder.
+    for value in (*values, *values):
         a.direct.set(a.kind.contested, value, px=30_000)
         assert await a.lock().acquire(blocking_timeout=0.02) is False
         assert a.direct.get(a.kind.contested) == value
+        if value is values[-1]:
+            a.direct.delete(a.kind.contested)
+            held = await a.lock().take(0)
+            await held.release()
 
 
 @on(ONE_SERVER)

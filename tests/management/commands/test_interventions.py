@@ -174,7 +174,7 @@ def test_another_program_cannot_be_asked_to_stop(locks: Locks) -> None:
 
 
 def test_a_key_of_another_program_is_taken_as_it_is(locks: Locks) -> None:
-    client_of().set("lock:<b>", "theirs", ex=60)
+    client_of().set("lock:<b>", "readers:5", ex=60)
 
     shown, released = locks("show", "<b>"), locks("release", "--yes", "<b>")
 
