@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-slow test-all coverage mutants matrix storm marathon lint messages docs tox bench proof clean
+.PHONY: help demo test test-slow test-all coverage mutants matrix storm marathon lint messages docs dist tox bench proof clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -37,6 +37,7 @@ help:
 	@echo "make tox        the tests on every supported Python and Django found here"
 	@echo "make lint       style, types and missing migrations"
 	@echo "make docs       the documentation, in build/docs/index.html"
+	@echo "make dist       the packages, in build/dist, checked"
 	@echo "make bench      this lock beside those of other libraries (BENCH_ARGS=--quick: less exact)"
 	@echo "make proof      try each promise of the docs, in half an hour, and write docs/proof.md"
 	@echo "                (PROOF_ARGS=--quick: a little of it, in build/proof.md)"
@@ -92,6 +93,13 @@ messages:
 docs: .venv/ready-docs
 	PYTHONPATH=. $(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
+
+dist: .venv/ready-dist
+	rm -rf build/dist
+	$(PY) -m build --outdir build/dist
+	$(PY) -m twine check --strict build/dist/*
+	$(PY) -m check_wheel_contents build/dist/*.whl
+	$(PY) -m check_manifest
 
 tox: .venv/ready-tox
 	$(PY) -m tox run $(TOX_ARGS)
