@@ -15,6 +15,7 @@ from tests.support.projects import ROOT, Project
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Sequence
 
     from tests.servers import RealServer
 
@@ -290,10 +291,17 @@ def put(project: Project, title: str, replaced: list[tuple[str, str]]) -> None:
     assert missed == {}
 
 
-def found_by(project: Project, title: str, *, locked: bool, **variables: str) -> Any:
+def found_by(
+    project: Project,
+    title: str,
+    *,
+    locked: bool,
+    replaced: Sequence[tuple[str, str]] = (),
+    **variables: str,
+) -> Any:
     recipe = PROGRAMS[title]
     quicker = [(re.escape(text), instead) for text, instead in recipe.quicker.items()]
-    put(project, title, quicker + ([] if locked else recipe.unlocked))
+    put(project, title, [*quicker, *replaced, *([] if locked else recipe.unlocked)])
     for name, text in recipe.files.items():
         project.write(name, text)
     program = ("-m", "tests.docs.cookbook_programs", recipe.program)
@@ -310,6 +318,16 @@ def test_a_recipe_does_what_it_says(project: Project, title: str) -> None:
 @pytest.mark.parametrize("title", [title for title in PROGRAMS if "rate" not in title])
 def test_without_its_lock_a_recipe_goes_wrong(project: Project, title: str) -> None:
     assert found_by(project, title, locked=False) == PROGRAMS[title].fault
+
+
+@pytest.mark.matrix
+def test_the_database_refuses_the_write_of_a_process_that_knows_of_no_loss(
+    project: Project,
+) -> None:
+    title, number = "A payment with a fence", ("fence=held", "fence=held.fence")
+    found = found_by(project, title, locked=True, replaced=[number])
+
+    assert found == [["StaleFence", None, True], 1]
 
 
 def test_turns_of_an_api_are_far_enough_apart(project: Project) -> None:
