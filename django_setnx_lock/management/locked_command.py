@@ -15,7 +15,7 @@ from django_setnx_lock.core.options import Unset, waiting_time
 from django_setnx_lock.key_template import KeyTemplate, MissingValue
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.wording import holding, printable, user_name
+from django_setnx_lock.management.wording import user_name
 from django_setnx_lock.options import DoorOptions, LockOptions
 
 
@@ -80,11 +80,9 @@ class LockedCommand(BaseCommand):
         try:
             return made.take(wait or 0)
         except LockBusy as busy:
-            # Not every one who shows it makes sure that it plays no tricks on a terminal.
-            key, whom = printable(repr(busy.key)), printable(holding(busy, None))
             if wait is not None:
-                raise CommandError(f"{key} is {whom}", returncode=statuses.BUSY) from busy
-            stderr.write(f"waiting for {key}, {whom}", lambda plain: plain)
+                raise CommandError(str(busy), returncode=statuses.BUSY) from busy
+            stderr.write(f"waiting: {busy}", lambda plain: plain)
         return made.take(None)
 
     def _patience(self) -> float | None:

@@ -7,18 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from io import UnsupportedOperation
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.core.holder import plain
-from django_setnx_lock.core.inspection.lock_info import LockInfo
 from django_setnx_lock.management import statuses
 
-# How many of those who hold a lock together are named.
-_FEW = 3
 _GAP = "  "
 # A column is no wider for cells that are longer.
 _WIDEST = 60
@@ -35,27 +30,6 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return f"uid {os.getuid()}"
-
-
-def holding(busy: LockBusy, seen: LockInfo | None) -> str:
-    """Say by whom the lock is held, since when, and how long the lease still runs.
-
-    ``seen`` is what was found at a second look, by which the lock may be free again.
-    """
-    holders, remaining, held_for = [busy.holder], busy.remaining, None
-    if seen is not None and seen.is_held:
-        holders, remaining = [one.holder for one in seen.holders], seen.remaining
-        held_for = seen.held_for if len(holders) == 1 else None
-    nobody = "a foreign program, which left no record of who it is"
-    whom = ", ".join(str(holder or nobody) for holder in holders[:_FEW])
-    if len(holders) > _FEW:
-        whom += f" and {len(holders) - _FEW} more"
-    since = ""
-    if held_for is not None:
-        ago = timedelta(seconds=round(held_for))
-        since = f" since {datetime.now().astimezone() - ago:%Y-%m-%d %H:%M:%S %z} ({ago} ago)"
-    until = "never ends" if remaining is None else f"runs for another {remaining:.1f} s"
-    return f"held by {whom}{since}; its lease {until}"
 
 
 def table(rows: Sequence[Sequence[str]], first: int = 0) -> list[str]:

@@ -99,7 +99,7 @@ class Signals(io.StringIO):
     """A stderr that has a signal sent when it is told of the wait, which has not begun yet."""
 
     def write(self, text: str) -> int:
-        if "waiting for" in text:
+        if "waiting" in text:
             signal.raise_signal(signal.SIGTERM)
         return super().write(text)
 

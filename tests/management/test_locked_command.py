@@ -118,7 +118,7 @@ def test_a_busy_lock_is_status_75_and_says_who_has_it(options: list[str]) -> Non
 
     assert error.returncode == 75
     assert re.match(
-        r"'import:a' is held by ann@\S+ \(pay\); its lease runs for another", str(error)
+        r"the lock 'import:a' is held by ann@\S+ \(pay\); the lease has .* s left", str(error)
     )
     assert done == []
 
@@ -148,7 +148,9 @@ def test_without_a_limit_it_says_for_whom_it_waits_and_runs_then() -> None:
     waiter.join(20)
 
     assert done == ["imported\n"]
-    assert re.fullmatch(r"waiting for 'import:a', held by \S+ \(pay\); [^\n]+\n", err.getvalue())
+    assert re.fullmatch(
+        r"waiting: the lock 'import:a' is held by \S+ \(pay\); [^\n]+\n", err.getvalue()
+    )
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def test_as_a_program_it_exits_with_the_status(capsys: pytest.CaptureFixture[str
 
     assert ended.value.code == 75
     said = capsys.readouterr().err
-    assert said.startswith("CommandError: 'import:a' is held by a foreign program")
+    assert said.startswith("CommandError: the lock 'import:a' is held by somebody else")
 
 
 PROGRAM = """

@@ -212,7 +212,7 @@ def test_ctrl_c_ends_the_script_that_calls_it(console: Open, shell: str, script:
 def test_ctrl_c_ends_the_script_that_waits_for_the_lock(console: Open, shell: str) -> None:
     with lock("k"):
         terminal = console(shell, "-c", IN_A_LOOP, shell, *COMMAND, "k", "true")
-        assert terminal.shows("waiting for 'k'")
+        assert terminal.shows("waiting: the lock 'k'")
 
         terminal.type(CTRL_C)
 
@@ -332,7 +332,7 @@ def test_ctrl_z_stops_a_pipeline_and_fg_goes_on(shell: Console) -> None:
 def test_ctrl_z_stops_it_while_it_waits_for_the_lock(shell: Console) -> None:
     with lock("k"):
         shell.type("$wl k echo started\n")
-        assert shell.shows("waiting for 'k'")
+        assert shell.shows("waiting: the lock 'k'")
 
         shell.type(CTRL_Z)
         assert shell.shows(STOPPED)

@@ -23,7 +23,7 @@ from django_setnx_lock.locks import make_one
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.program import Program
 from django_setnx_lock.management.with_lock.supervisor import MARGIN, Supervisor
-from django_setnx_lock.management.wording import holding, user_name
+from django_setnx_lock.management.wording import user_name
 from django_setnx_lock.options import LockOptions
 
 # django.core.management looks for these in the whole command line, up to the first "--".
@@ -153,11 +153,11 @@ class Command(Program):
         try:
             return supervisor.take(lock, wait or 0)
         except LockBusy as busy:
-            whom = holding(busy, None)
             if wait is not None:
-                message = "" if is_quiet and self.is_program else f"{lock.key!r} is {whom}"
+                message = "" if is_quiet and self.is_program else str(busy)
                 raise CommandError(message, returncode=options["busy_code"]) from busy
-        self.say("" if is_quiet else f"waiting for {lock.key!r}, {whom}")
+            message = "" if is_quiet else f"waiting: {busy}"
+        self.say(message)
         return supervisor.take(lock, None)
 
 

@@ -217,15 +217,13 @@ def test_busy_is_status_75_and_one_line_that_says_who_holds_it(
     out, err = capfd.readouterr()
     assert (status, out) == (75, "")
     assert re.fullmatch(
-        rf"with_lock: 'k' is held by ann@{socket.gethostname()}:{os.getpid()} \(import; nightly\); "
-        r"its lease runs for another (1\d\.\d|20\.0) s\n",
+        rf"with_lock: the lock 'k' is held by ann@{socket.gethostname()}:{os.getpid()} "
+        r"\(import; nightly\); the lease has (1\d\.\d|20\.0) s left\n",
         err,
     )
 
 
-@pytest.mark.parametrize(
-    ("expiry", "lease"), [(59_000, "runs for another 5"), (None, "never ends")]
-)
+@pytest.mark.parametrize(("expiry", "lease"), [(59_000, "has 5"), (None, "never expires")])
 def test_a_foreign_holder_is_named_as_such(
     real_cache: RealServer, capfd: pytest.CaptureFixture[str], expiry: int | None, lease: str
 ) -> None:
@@ -235,8 +233,8 @@ def test_a_foreign_holder_is_named_as_such(
 
     err = capfd.readouterr().err
     assert status == 75
-    assert "held by a foreign program" in err
-    assert f"its lease {lease}" in err
+    assert "held by somebody else" in err
+    assert f"the lease {lease}" in err
 
 
 def test_without_an_option_it_waits_and_says_once_for_whom(start: Start) -> None:
@@ -247,7 +245,7 @@ def test_without_an_option_it_waits_and_says_once_for_whom(start: Start) -> None
         held.extend(20)
 
     assert with_lock.end() == (0, "started\n", "")
-    assert re.match(r"with_lock: waiting for 'k', held by \S+ \(import\); its lease", said)
+    assert re.match(r"with_lock: waiting: the lock 'k' is held by \S+ \(import\); the lease", said)
 
 
 def test_an_unreachable_redis_is_status_69_and_the_command_is_not_started(
