@@ -77,7 +77,7 @@ class Model:
     """Searches in one process, beside whatever else runs."""
 
     def __init__(self, names: list[str], rules: list[str]) -> None:
-        # The workers of the bench begin as copies of a process that is to begin elsewhere.
+        # The bench's own processes are copies of one that does not begin here.
         self._pool = ProcessPoolExecutor(1, get_context("spawn"))
         self._rules = [self._pool.submit(leave_out, name) for name in rules]
         self._runs: list[Future[Searched]] = [self._pool.submit(search, name) for name in names]
@@ -87,7 +87,10 @@ class Model:
         """Wait for the searches that are left."""
         with self._pool:
             runs = [future.result() for future in self._runs]
-            return runs, [future.result() for future in self._rules]
+            rules = [future.result() for future in self._rules]
+        for each in (*runs, *rules):
+            say(f"  {each}")
+        return runs, rules
 
 
 def search(name: str) -> Searched:
@@ -145,6 +148,7 @@ def stormed(report: str) -> list[Stormed]:
             name, _, figures = figures.partition(": ")
         bad = [each.tag for each in case if each.tag in ("failure", "error", "skipped")]
         found.append(Stormed(name or function, figures.strip(), bad[0] if bad else "passed"))
+        say(f"  {found[-1]}")
     return found
 
 
