@@ -153,7 +153,10 @@ def stormed(report: str) -> list[Stormed]:
 
 
 def mutants(words: list[str]) -> dict[str, bool]:
-    """Run the mutants, those with ``words`` in their names; tell of each whether it was killed."""
+    """Run the mutants, those with ``words`` in their names; tell of each whether it was killed.
+
+    Raises RuntimeError if their tests fail without a mutant.
+    """
     command = [sys.executable, "-u", "-m", "tests.mutants", *words]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=pipe, text=True) as process:
@@ -162,6 +165,8 @@ def mutants(words: list[str]) -> dict[str, bool]:
             say(f"  {line.rstrip()}")
             said.append(line)
     killed = read_mutants("".join(said))
+    if not killed:
+        raise RuntimeError("no mutant could be tried")
     chosen = [one.name for one in mutant_table.MUTANTS if all(word in one.name for word in words)]
     return {name: killed.get(name, False) for name in chosen}
 
