@@ -31,19 +31,22 @@ RECIPES = {
 SETTINGS = """
 ALLOWED_HOSTS = ["testserver"]
 ROOT_URLCONF = "shop.urls"
+INSTALLED_APPS += ["shop"]
+MIDDLEWARE = ["django_setnx_lock.middleware.LockMiddleware"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SETNX_LOCK = {"TIMEOUT": float(os.environ.get("LEASE", "30"))}
-INSTALLED_APPS += [
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.messages",
-    "django.contrib.sessions",
-    "shop",
-]
+# There is but one database for the tests.
+SILENCED_SYSTEM_CHECKS = ["django_setnx_lock.W002"]
+if "AWAY" in os.environ:
+    CACHES["default"]["LOCATION"] = "redis://127.0.0.1:1/0"
+"""
+# Programs without it start sooner.
+ADMIN = """
+INSTALLED_APPS += [f"django.contrib.{name}" for name in ("admin", "auth", "messages", "sessions")]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django_setnx_lock.middleware.LockMiddleware",
 ]
 TEMPLATES = [
     {
@@ -59,11 +62,6 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "static/"
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-# There is but one database for the tests.
-SILENCED_SYSTEM_CHECKS = ["django_setnx_lock.W002"]
-if "AWAY" in os.environ:
-    CACHES["default"]["LOCATION"] = "redis://127.0.0.1:1/0"
 """
 COMMAND = """
 from django.core.management.base import BaseCommand
@@ -158,12 +156,7 @@ server = os.environ["TEST_SERVER_URL"].rpartition("/")[0]
 app = Celery("shop", broker=f"{server}/1", backend=f"{server}/2", include=["shop.tasks"])
 app.conf.broker_connection_retry_on_startup = True
 """,
-    "shop/urls.py": """
-from django.contrib import admin
-from django.urls import path
-
-urlpatterns = [path("admin/", admin.site.urls)]
-""",
+    "shop/urls.py": "urlpatterns = []",
 }
 
 
@@ -209,6 +202,12 @@ PROGRAMS = {
         [("LockedAdminMixin, ", ""), (', "edited_by"', "")],
         [True, False, 302, "of bob", 302],
         [True, True, 302],
+        files={
+            "admin_settings.py": f"from project_settings import *\n{ADMIN}",
+            "shop/urls.py": "from django.contrib import admin\nfrom django.urls import path\n"
+            "urlpatterns = [path('admin/', admin.site.urls)]\n",
+        },
+        variables={"DJANGO_SETTINGS_MODULE": "admin_settings"},
     ),
     "At most three exports": Recipe(
         "exports",
@@ -225,7 +224,7 @@ PROGRAMS = {
         [("with lock.*:", "if True:"), (r"held\.check\(\)", "pass")],
         [2, True],
         [5, 5],
-        quicker={"+ 60": "+ 0.3", "timeout=10": "timeout=1", "sleep(1)": "sleep(0.01)"},
+        quicker={"+ 60": "+ 0.3", "timeout=10": "timeout=5", "sleep(1)": "sleep(0.01)"},
     ),
     "A payment with a fence": Recipe(
         "payment",
@@ -233,7 +232,7 @@ PROGRAMS = {
         [(r"fence=held", ""), (r"claim\(held, ", "get(")],
         [["LockLost", None, False], 1],
         "LockUnavailable",
-        variables={"LEASE": "2"},
+        variables={"LEASE": "5"},
     ),
     "The rate of an API": Recipe(
         "rate",
