@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from django_setnx_lock import inspector
 from tests.management.conftest import Program
 from tests.management.forking import Forking, lines
 from tests.management.guards import MARK, guard_of, marked
@@ -53,6 +55,23 @@ def recv(own, *given, real=socket.socket.recv):
     return said
 socket.socket.recv = recv
 """
+# The guard is refused another process, or a thread, as where the user has too many.
+REFUSED = """
+global errno, os, threading
+import errno, os, threading
+
+def refuse(owner, name, error, with_lock=os.getpid()):
+    real = getattr(owner, name)
+    def call(*given):
+        if os.getpid() != with_lock and os.getppid() == with_lock:
+            raise error
+        return real(*given)
+    setattr(owner, name, call)
+"""
+REFUSALS = {
+    "process": "refuse(os, 'fork', BlockingIOError(errno.EAGAIN, 'too many'))",
+    "thread": "refuse(threading.Thread, 'start', RuntimeError('too many'))",
+}
 
 
 def family_of_a_killed(forking: Forking, log: Path) -> list[int]:
@@ -202,3 +221,22 @@ def test_either_that_is_killed_leaves_nobody(forking: Forking, log: Path, killed
 
 def nobody_runs(pids: list[int]) -> bool:
     return not any(map(is_running, pids))
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_command_that_the_system_has_no_process_for_is_126_and_says_so(
+    forking: Forking, tmp_path: Path, what: str
+) -> None:
+    started, said = tmp_path / "started", tmp_path / "said"
+    with said.open("w") as err, Path(os.devnull).open("r+") as nothing:
+        with_lock = forking.start(
+            *("k", "touch", str(started)),
+            first=REFUSED + REFUSALS[what],
+            files=(nothing.fileno(), nothing.fileno(), err.fileno()),
+        )
+
+        assert with_lock.has_ended(20)
+    assert with_lock.end() == 126
+    assert re.fullmatch(r"with_lock: the command cannot be started: .*too many\n", said.read_text())
+    assert not started.exists()
+    assert not inspector().get("lock:k").is_held

@@ -83,7 +83,7 @@ class Child:
         # A guard that was killed does not listen.
         with contextlib.suppress(ConnectionError):
             self._control.send(b"\n")
-        while not (self._pid or self.is_unguarded):
+        while not self._pid and self.status is None:
             self.wait(_LONGEST_LOOK)
 
     def wait(self, seconds: float) -> None:
@@ -163,9 +163,20 @@ def _guard(control: socket.socket, execute: Callable[[], None]) -> None:  # prag
 
 
 def _look_after(control: socket.socket, execute: Callable[[], None]) -> None:  # pragma: no cover
-    guard, (ready, to_begin) = os.getpid(), os.pipe()
+    guard = os.getpid()
     # The command, until it has ended.
-    main = [os.fork()]
+    main: list[int] = []
+    try:
+        ready, to_begin = os.pipe()
+        main.append(os.fork())
+        if main[0]:
+            threading.Thread(target=_outlive_with_lock, args=(control, main), daemon=True).start()
+    except (OSError, RuntimeError) as error:
+        # What was forked begins nothing once we have ended.
+        os.write(2, f"with_lock: the command cannot be started: {error}\n".encode())
+        _say(control, _ENDED, statuses.CANNOT_EXECUTE)
+        _say(control, _GONE)
+        return
     if not main[0]:
         os.close(to_begin)
         _prctl(_PDEATHSIG, signal.SIGKILL)
@@ -173,7 +184,6 @@ def _look_after(control: socket.socket, execute: Callable[[], None]) -> None:  #
         if os.read(ready, 1) and os.getppid() == guard:
             execute()
         return
-    threading.Thread(target=_outlive_with_lock, args=(control, main), daemon=True).start()
     _say(control, _STARTED, main[0])
     # What was typed before there was a command has come to us, and later to both. It waits with all
     # signals blocked, so that none comes to it twice.
