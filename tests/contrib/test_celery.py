@@ -15,7 +15,6 @@ from celery import Celery, Task, shared_task
 from celery.exceptions import TaskRevokedError
 from django.core.cache import caches as django_caches
 from django.test import override_settings
-from kombu.exceptions import VersionMismatch
 
 from django_setnx_lock import LockBusy, LockLost, lock, locked
 from django_setnx_lock.contrib.celery import locked_task
@@ -23,6 +22,7 @@ from tests.contrib import shop
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
 from tests.settings import caches
+from tests.support.brokers import need_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +38,7 @@ def at_work(log: Path, *options: str) -> Iterator[Celery]:
     with RealServer(any_binary()) as server:
         app = Celery(set_as_current=False)
         app.conf.update(shop.places(server.url))
-        try:
-            with app.connection_for_write() as connection:
-                connection.connect()
-        except VersionMismatch as error:
-            pytest.skip(str(error))
+        need_broker(app.conf.broker_url)
         command = (sys.executable, "-m", "celery", "-A", "tests.contrib.shop", "worker")
         environment = {
             **os.environ,

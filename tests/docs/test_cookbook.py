@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.processes import eventually
+from tests.support.brokers import need_broker
 from tests.support.projects import ROOT, Project
 
 if TYPE_CHECKING:
@@ -298,6 +299,8 @@ def found_by(
     replaced: Sequence[tuple[str, str]] = (),
     **variables: str,
 ) -> Any:
+    if "Celery" in title:
+        need_broker(project.url)
     recipe = PROGRAMS[title]
     quicker = [(re.escape(text), instead) for text, instead in recipe.quicker.items()]
     put(project, title, [*quicker, *replaced, *([] if locked else recipe.unlocked)])

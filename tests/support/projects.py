@@ -35,7 +35,7 @@ class Project:
     def __init__(
         self, folder: Path, server: RealServer, apps: str = "", settings: str = ""
     ) -> None:
-        self.folder = folder
+        self.folder, self.url = folder, server.url
         self._environment = {
             **os.environ,
             "APPS": apps,
