@@ -35,8 +35,9 @@ pytestmark = pytest.mark.xdist_group("five masters")
 ROOT = Path(__file__).parents[2]
 NAMES = ["r1", "r2", "r3", "r4", "r5"]
 NAME = "lock:a"
-# Seconds that a master has, as machines may be busy.
-PATIENT = 0.3
+# Seconds that a master has, as machines may stand still; and where one is waited for in vain, or a
+# lease, of which this is a third, is to end.
+PATIENT, SOON = 5, 2
 # Seconds that one has where times are measured, and what may be added to them.
 PACES = pytest.mark.parametrize(
     ("master", "slack"),
@@ -191,7 +192,7 @@ def test_what_hung_when_it_was_asked_in_vain_keeps_nothing_when_it_goes_on(five:
     for server in five.servers[1:4]:
         server.pause()
     with pytest.raises(LockUnavailable):
-        five.lock(timeout=60).take(0)
+        five.lock(timeout=60, master_timeout=SOON).take(0)
 
     for server in five.servers[1:4]:
         server.resume()
@@ -219,13 +220,13 @@ def test_a_release_reaches_a_master_that_hung_meanwhile(five: Five) -> None:
 
 def test_what_a_release_cannot_reach_ends_with_the_lease(five: Five) -> None:
     with proxied(five.servers[0]) as proxy:
-        held = five.lock([proxy.client(), *five.clients[1:]], timeout=1).take(0)
+        held = five.lock([proxy.client(), *five.clients[1:]], timeout=60).take(0)
         proxy.refuse()
 
         held.release()
 
         assert five.left() == [1, 0, 0, 0, 0]
-        eventually(lambda: five.left() == [0] * 5)
+        assert 0 < five.clients[0].pttl(NAME) <= 60_000
 
 
 @PACES
@@ -335,18 +336,18 @@ def test_servers_that_forgot_the_scripts_are_told_them_again(five: Five) -> None
 
 def is_held_by_a_late_answer(five: Five) -> bool:
     """Whether an answer that came too late is taken for one to the next request."""
-    five.used()
+    five.used(master_timeout=SOON)
     for client in five.clients:
         client.set(NAME, "foreign")
     for server in five.servers[:3]:
         server.pause()
     with pytest.raises(LockUnavailable):
-        five.lock().locked()
+        five.lock(master_timeout=SOON).locked()
     for server in five.servers[:3]:
         server.resume()
     for client in five.clients:
         client.delete(NAME)
-    return bool(five.lock().locked())
+    return bool(five.lock(master_timeout=SOON).locked())
 
 
 def test_late_answers_are_skipped(five: Five) -> None:
@@ -362,15 +363,14 @@ def points_of_an_acquire(five: Five, at: int = 0) -> list[str]:
     with pytest.MonkeyPatch.context() as patched:
         points.watch(five.clients[0], patched)
         with contextlib.suppress(KeyboardInterrupt):
-            # On a machine that is busy the undoing, too, is to get through.
-            held = five.lock(timeout=60, master_timeout=5).take(0)
+            held = five.lock(timeout=60).take(0)
             with points.looking_away():
                 held.release()
     return points.passed
 
 
 def test_an_acquire_interrupted_anywhere_is_undone_on_all(five: Five) -> None:
-    five.used(master_timeout=5)
+    five.used()
     at = 1
     while len(passed := points_of_an_acquire(five, at)) >= at:
         eventually(lambda: five.left() == [0] * 5)
@@ -427,7 +427,7 @@ def test_under_the_lock_every_addition_counts(five: Five) -> None:
 
 
 def test_it_is_renewed_for_longer_than_its_lease(five: Five) -> None:
-    held = five.lock(timeout=3, renew=True).take(0)
+    held = five.lock(timeout=3 * SOON, master_timeout=SOON, renew=True).take(0)
     five.servers[0].pause()
     five.servers[1].kill()
     end = end_of(held)
@@ -439,14 +439,13 @@ def test_it_is_renewed_for_longer_than_its_lease(five: Five) -> None:
 
 
 @contextlib.contextmanager
-def cut_off_holder(
-    five: Five, timeout: float = 1, **options: Any
-) -> Iterator[tuple[Any, list[Proxy]]]:
+def cut_off_holder(five: Five, **options: Any) -> Iterator[tuple[Any, list[Proxy]]]:
     """Hold it through proxies, which can be told to let nobody through."""
     with contextlib.ExitStack() as stack:
         proxies = [stack.enter_context(proxied(server)) for server in five.servers[:3]]
         clients = [proxy.client() for proxy in proxies] + five.clients[3:]
-        yield five.lock(clients, timeout=timeout, renew=True, **options).take(0), proxies
+        options |= {"timeout": 3 * SOON, "master_timeout": SOON, "renew": True}
+        yield five.lock(clients, **options).take(0), proxies
 
 
 def is_lost_before_it_is_had(five: Five) -> bool:
@@ -455,7 +454,7 @@ def is_lost_before_it_is_had(five: Five) -> bool:
         for proxy in proxies:
             proxy.refuse()
         # With no renewal in between, the others' leases end for the minority, too.
-        other = five.lock(timeout=60).take(10)
+        other = five.lock(timeout=60).take(40)
         known = bool(held.lost)
         other.release()
         return known
@@ -471,14 +470,14 @@ def test_a_loss_is_told_and_why(five: Five, caplog: pytest.LogCaptureFixture) ->
         for proxy in proxies:
             proxy.refuse()
 
-        assert told.wait(5)
+        assert told.wait(20)
         with pytest.raises(LockLost, match=r"could not be renewed .* 2 of 5 masters answered"):
             held.check()
     assert held.token not in caplog.text
 
 
 def test_a_minority_that_cannot_be_reached_changes_nothing(five: Five) -> None:
-    with cut_off_holder(five, timeout=3) as (held, proxies):
+    with cut_off_holder(five) as (held, proxies):
         for proxy in proxies[:2]:
             proxy.refuse()
         end = end_of(held)
@@ -505,9 +504,9 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
     with proxied(five.servers[0]) as proxy:
         clients = [proxy.client(), *five.clients[1:]]
         held = [
-            Redlock(clients, f"lock:{number}", timeout=2, master_timeout=PATIENT, renew=True).take(
-                0
-            )
+            Redlock(
+                clients, f"lock:{number}", timeout=3 * SOON, master_timeout=SOON, renew=True
+            ).take(0)
             for number in range(20)
         ]
         before, ends = proxy.round_trips, [end_of(one) for one in held]
@@ -528,13 +527,13 @@ from django_setnx_lock.core import Redlock
 from tests.processes import FORKS
 
 clients = [redis.Redis(port=int(port)) for port in sys.argv[2:]]
-held = Redlock(clients, "lock:a", timeout=3, renew=True, master_timeout=0.3).take(0)
+held = Redlock(clients, "lock:a", timeout=6, renew=True, master_timeout=2).take(0)
 child = FORKS[sys.argv[1]]()
 if child == 0:
     try:
         held.release()
     except LockError as error:
-        Redlock(clients, "lock:b").take(0).release()
+        Redlock(clients, "lock:b", master_timeout=5).take(0).release()
         os._exit(7 if "parent" in str(error) else 1)
     os._exit(2)
 status = os.waitpid(child, 0)[1]
@@ -568,7 +567,7 @@ from django_setnx_lock.core import Redlock
 from tests.processes import FORKS
 
 def take(name):
-    return Redlock(clients, name, timeout=3, renew=True, master_timeout=0.3).take(0)
+    return Redlock(clients, name, timeout=6, renew=True, master_timeout=2).take(0)
 
 clients = [redis.Redis(port=int(port)) for port in sys.argv[2:]]
 held = take("lock:a")
@@ -634,11 +633,11 @@ from django_setnx_lock.core import Redlock
 class Slow(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name == "stringprep":
-            time.sleep(1)
+            time.sleep(3)
 
 sys.meta_path.insert(0, Slow())
 clients = [redis.Redis(port=int(port)) for port in sys.argv[1:]]
-with Redlock(clients, "lock:a", master_timeout=0.3, blocking=False):
+with Redlock(clients, "lock:a", master_timeout=2, blocking=False):
     print("held")
 """
 
