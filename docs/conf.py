@@ -98,9 +98,26 @@ def put_drawings_in(app: Sphinx, doctree: nodes.document) -> None:
             image.replace_self(nodes.raw("", drawing, format="html"))
 
 
+def let_everybody_in(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object
+) -> None:
+    """Mend what Sphinx and the theme leave out for keyboards and for readers of the screen.
+
+    The keyboard scrolls a block of code, the captions of the contents have a level, and the empty
+    corner of a table is no heading.
+    """
+    for part in ("body", "furo_navigation_tree"):
+        text = context.get(part) or ""
+        text = text.replace('<th class="head"></th>', '<td class="head"></td>')
+        text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+        context[part] = text.replace("<pre>", '<pre tabindex="0">')
+
+
 def setup(app: Sphinx) -> None:
     """Have Sphinx call these."""
     app.connect("autodoc-skip-member", leave_out)
     app.connect("autodoc-process-docstring", leave_to_class)
     # Before Sphinx collects the images that it copies.
     app.connect("doctree-read", put_drawings_in, priority=400)
+    # After the theme, which makes the contents beside the page.
+    app.connect("html-page-context", let_everybody_in, priority=900)
