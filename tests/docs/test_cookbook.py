@@ -383,7 +383,7 @@ def cron_line(folder: Path) -> str:
 
 def pod_command() -> list[str]:
     (text,) = RECIPES[POD].values()
-    found = re.search(r"command: (\[.*\])", text)
+    found = re.search(r"command: (\[.*\])", text, re.DOTALL)
     assert found is not None
     command: list[str] = json.loads(found[1])
     return command
