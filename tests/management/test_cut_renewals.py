@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,7 @@ override_settings(CACHES=caches({url!r})).enable()
 class Runs:
     """Some commands at once, each under a lock of its own, reached through the proxy."""
 
-    def __init__(
-        self,
-        forking: Forking,
-        proxy: Proxy,
-        log: Path,
-        count: int,
-    ) -> None:
+    def __init__(self, forking: Forking, proxy: Proxy, log: Path, count: int) -> None:
         log.write_text("")
         self.with_locks = [
             forking.start(
@@ -58,45 +51,24 @@ class Runs:
         return least
 
 
-def cut_off(
-    forking: Forking,
-    proxy: Proxy,
-    server: RealServer,
-    log: Path,
-    count: int,
-    cut: Callable[[], None],
-) -> float:
-    """Cut the renewals of so many commands; return how long before the first lease's end all were
-    dead.
-    """
-    runs = Runs(forking, proxy, log, count)
-    cut()
-    least = runs.least_left(server)
-    statuses = {with_lock.end() for with_lock in runs.with_locks}
-    assert statuses == {76}
-    return least
-
-
+@pytest.mark.parametrize(
+    ("batches", "count"),
+    [
+        pytest.param(1, 3, id="3 commands"),
+        pytest.param(10, 5, marks=[pytest.mark.storm, pytest.mark.alone], id="50 commands"),
+    ],
+)
 def test_the_command_is_dead_before_its_lease_ends(
-    forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
-) -> None:
-    least = cut_off(forking, proxy, real_server, tmp_path / "log", 3, proxy.refuse)
-
-    figure(f"3 of 3 dead before the lease ended; smallest margin {least * 1000:.0f} ms")
-    assert least > 0
-
-
-@pytest.mark.storm
-@pytest.mark.alone
-def test_in_50_of_50_runs_the_command_is_dead_before_its_lease_ends(
-    forking: Forking, real_server: RealServer, tmp_path: Path
+    forking: Forking, real_server: RealServer, tmp_path: Path, batches: int, count: int
 ) -> None:
     margins = []
-    for batch in range(10):
+    for batch in range(batches):
         real_server.flush()
         with Proxy(real_server.port) as proxy:
-            cut = proxy.hold if batch % 2 else proxy.refuse
-            margins.append(cut_off(forking, proxy, real_server, tmp_path / "log", 5, cut))
+            runs = Runs(forking, proxy, tmp_path / "log", count)
+            (proxy.hold if batch % 2 else proxy.refuse)()
+            margins.append(runs.least_left(real_server))
+            assert {with_lock.end() for with_lock in runs.with_locks} == {76}
 
-    figure(f"50 of 50 dead before the lease ended; smallest margin {min(margins) * 1000:.0f} ms")
+    figure(f"all dead before the lease ended; smallest margin {min(margins) * 1000:.0f} ms")
     assert min(margins) > 0

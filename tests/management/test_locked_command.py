@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -32,7 +32,7 @@ class Import(LockedCommand):
 
     lock_key = "import:<file>"
     requires_system_checks = ()
-    do: Callable[[Import], str | None] = staticmethod(lambda command: "imported")
+    do: Callable[[Any], str | None] = staticmethod(lambda command: "imported")
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file")
@@ -43,13 +43,10 @@ class Import(LockedCommand):
         return type(self).do(self)
 
 
-def doing(work: Callable[[Import], str | None]) -> Import:
-    """Return a command that does ``work``."""
-
-    class Doing(Import):
-        do = staticmethod(work)
-
-    return Doing()
+def doing(work: Callable[[Any], Any] = Import.do, **attributes: Any) -> Import:
+    """Return a command that does ``work``, with other attributes if given."""
+    made: Import = type("Doing", (Import,), {"do": staticmethod(work), **attributes})()
+    return made
 
 
 def run(command: BaseCommand, *arguments: str, **options: Any) -> str:
@@ -58,7 +55,7 @@ def run(command: BaseCommand, *arguments: str, **options: Any) -> str:
     return out.getvalue()
 
 
-def seen(key: str) -> LockInfo:
+def seen(key: str = "import:a") -> LockInfo:
     return inspector().get(f"lock:{key}")
 
 
@@ -76,14 +73,16 @@ def test_the_command_runs_under_the_lock_that_its_arguments_name() -> None:
         command.lock.check()
         return "done"
 
-    out = run(doing(work), "a.csv")
+    out = run(doing(work, lock_options={"timeout": 500, "note": "nightly"}), "a.csv")
 
     assert out == "done\n"
     assert found[0].state is State.HELD
+    assert found[0].remaining is not None
+    assert found[0].remaining > 400
     assert seen("import:a.csv").state is State.FREE
     holder = found[0].holder
     assert holder is not None
-    assert holder.label == "command test_locked_command"
+    assert (holder.label, holder.note) == ("command test_locked_command", "nightly")
     assert (holder.host, holder.pid) == (socket.gethostname(), os.getpid())
     assert holder.user
 
@@ -98,23 +97,35 @@ def test_handle_does_not_see_the_options_of_the_lock() -> None:
 
 
 def test_it_is_renewed_whatever_the_setting_says() -> None:
-    class Long(Import):
-        lock_options: ClassVar = {"timeout": 0.6}
-
-        def handle(self, *args: Any, **options: Any) -> None:
-            eventually(lambda: self.lock.remaining() < 0.45)
-            eventually(lambda: self.lock.remaining() > 0.5)
+    def work(command: Import) -> None:
+        eventually(lambda: command.lock.remaining() < 0.45)
+        eventually(lambda: command.lock.remaining() > 0.5)
 
     with override_settings(SETNX_LOCK={"RENEW": False}):
-        run(Long(), "a")
+        run(doing(work, lock_options={"timeout": 0.6}), "a")
 
 
-@pytest.mark.parametrize("options", [["--no-wait"], ["--wait", "0"], ["--wait=0.05"]])
-def test_a_busy_lock_is_status_75_and_says_who_has_it(options: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        (["--no-wait"], {}),
+        (["--wait", "0"], {}),
+        (["--wait=0.05"], {}),
+        ([], {"no_wait": True}),
+        ([], {"wait": 0}),
+        ([], {"lock_options": {"blocking_timeout": 0}}),
+    ],
+    ids=str,
+)
+def test_a_busy_lock_is_status_75_and_says_who_has_it(
+    line: list[str], options: dict[str, Any]
+) -> None:
     done: list[str] = []
+    attributes = {key: options.pop(key) for key in [*options] if key == "lock_options"}
 
     with any_lock("import:a", user="ann", label="pay"):
-        error = failing(doing(lambda _: done.append("it")), "a", *options)
+        command = doing(lambda _: done.append("it"), **attributes)
+        error = failing(command, "a", *line, **options)
 
     assert error.returncode == 75
     assert re.match(
@@ -123,27 +134,14 @@ def test_a_busy_lock_is_status_75_and_says_who_has_it(options: list[str]) -> Non
     assert done == []
 
 
-def test_the_class_says_how_long_to_wait_when_no_option_does() -> None:
-    class Hasty(Import):
-        lock_options: ClassVar = {"blocking_timeout": 0}
-
-    with lock("import:a"):
-        error = failing(Hasty(), "a")
-
-    assert error.returncode == 75
-
-
 def test_without_a_limit_it_says_for_whom_it_waits_and_runs_then() -> None:
     err = StringIO()
     held = lock("import:a", label="pay").take()
     done: list[str] = []
 
-    def work() -> None:
-        done.append(run(Import(), "a", stderr=err))
-
-    waiter = threading.Thread(target=work)
+    waiter = threading.Thread(target=lambda: done.append(run(Import(), "a", stderr=err)))
     waiter.start()
-    eventually(lambda: seen("import:a").waiting)
+    eventually(lambda: seen().waiting)
     held.release()
     waiter.join(20)
 
@@ -151,27 +149,6 @@ def test_without_a_limit_it_says_for_whom_it_waits_and_runs_then() -> None:
     assert re.fullmatch(
         r"waiting: the lock 'import:a' is held by \S+ \(pay\); [^\n]+\n", err.getvalue()
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["a", "--wait", "soon"], "--wait"),
-        (["a", "--no-wait", "--wait", "3"], "not allowed with"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(arguments: list[str], problem: str) -> None:
-    assert problem in str(failing(Import(), *arguments))
-
-
-def test_a_wait_that_is_no_time_is_status_64() -> None:
-    assert failing(Import(), "a", "--wait", "-1").returncode == 64
-
-
-def test_code_may_give_the_options_by_name() -> None:
-    with lock("import:a"):
-        assert failing(Import(), "a", no_wait=True).returncode == 75
-        assert failing(Import(), "a", wait=0).returncode == 75
 
 
 def test_an_unreachable_redis_is_status_69_and_nothing_runs(fake_server: FakeServer) -> None:
@@ -185,8 +162,7 @@ def test_an_unreachable_redis_is_status_69_and_nothing_runs(fake_server: FakeSer
 
 def test_a_lock_that_was_lost_is_status_76() -> None:
     def work(_: Import) -> str:
-        name = "lock:import:a"
-        inspector().force_release(name, inspector().get(name).fingerprint, reason="stuck")
+        inspector().force_release("lock:import:a", seen().fingerprint, reason="stuck")
         return "done"
 
     error = failing(doing(work), "a")
@@ -195,82 +171,74 @@ def test_a_lock_that_was_lost_is_status_76() -> None:
     assert "stuck" in str(error)
 
 
-def test_an_error_of_the_command_stays_as_it_is() -> None:
-    def work(_: Import) -> str:
+def test_errors_of_the_command_and_of_its_other_locks_stay_as_they_are() -> None:
+    def fail(_: Import) -> None:
         raise CommandError("no such file", returncode=3)
 
-    error = failing(doing(work), "a")
-
-    assert (str(error), error.returncode) == ("no such file", 3)
-    assert seen("import:a").state is State.FREE
-
-
-def test_errors_of_other_locks_are_the_commands_own() -> None:
-    def busy(_: Import) -> str:
-        lock("other", blocking_timeout=0).take()
-        return ""
-
-    def lost(_: Import) -> str:
+    def lost(_: Import) -> None:
         raise LockLost("gone", key="other")
 
+    error = failing(doing(fail), "a")
     with lock("other"), pytest.raises(LockBusy):
-        run(doing(busy), "a")
+        run(doing(lambda _: lock("other", blocking_timeout=0).take()), "a")
     with pytest.raises(LockLost):
         run(doing(lost), "a")
 
+    assert (str(error), error.returncode) == ("no such file", 3)
+    assert seen().state is State.FREE
+
 
 def test_it_has_the_lock_again_that_its_thread_holds() -> None:
-    with (
-        override_settings(SETNX_LOCK={"REENTRANT": True}),
-        lock("import:a") as outer,
-    ):
-        fences: list[int] = []
-        run(doing(lambda command: fences.append(command.lock.fence)), "a", "--no-wait")
+    fences: list[int] = []
+    command = doing(lambda command: fences.append(command.lock.fence))
+    with override_settings(SETNX_LOCK={"REENTRANT": True}), lock("import:a") as outer:
+        run(command, "a", "--no-wait")
         still = outer.owned()
 
     assert fences == [outer.fence]
     assert still
 
 
-def test_a_key_without_a_value_is_status_64() -> None:
-    class ByShop(Import):
-        lock_key = "import:<shop>"
-
-    error = failing(ByShop(), "a")
-
-    assert error.returncode == 64
-    assert "<shop> is None" in str(error)
-    assert run(ByShop(), "a", "--shop", "7") == "imported\n"
-
-
-def test_a_template_that_names_no_argument_is_status_64_and_says_so() -> None:
-    class Misspelt(Import):
-        lock_key = "import:<fiel>"
-
-    error = failing(Misspelt(), "a")
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("import:<shop>", "<shop> is None"),
+        ("import:<fiel>", "<fiel>: there is no 'fiel' to take it from"),
+        ("", "there is no key for the lock '' of this command"),
+    ],
+)
+def test_a_command_whose_key_cannot_be_made_is_status_64(key: str, problem: str) -> None:
+    error = failing(doing(lock_key=key), "a")
 
     assert error.returncode == 64
-    assert str(error).endswith("<fiel>: there is no 'fiel' to take it from")
+    assert problem in str(error)
 
 
-def test_a_template_that_is_malformed_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(ValueError, match="without its partner"):
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"lock_key": "import:<file"}, "without its partner"),
+        ({"lock_options": {"timeout": 0}}, "timeout"),
+        ({"lock_options": {"timout": 5}}, "timout"),
+    ],
+)
+def test_what_no_lock_can_have_is_refused_when_the_class_is_made(
+    wrong: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        doing(**wrong)
 
-        class Malformed(Import):
-            lock_key = "import:<file"
 
-
-def test_a_command_without_a_lock_is_status_64_and_says_so() -> None:
-    class Without(LockedCommand):
-        pass
-
-    error = failing(Without())
-
-    assert (error.returncode, str(error)) == (
-        64,
-        "there is no key for the lock '' of this command: "
-        'write for example lock_key = "import" in its class',
-    )
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--wait", "soon"], "--wait"),
+        (["--no-wait", "--wait", "3"], "not allowed with"),
+        (["--wait", "-1"], "--wait"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: list[str], problem: str) -> None:
+    assert problem in str(failing(Import(), "a", *options))
 
 
 def test_the_arguments_of_subcommands_can_be_named() -> None:
@@ -289,39 +257,12 @@ def test_the_arguments_of_subcommands_can_be_named() -> None:
 def test_a_key_can_be_made_by_hand() -> None:
     found: list[LockInfo] = []
 
-    class ByHand(Import):
-        lock_key = ""
-        do = staticmethod(lambda _: found.append(seen("of-A")))
+    def get_lock_key(self: Import, options: Any) -> str:
+        return f"of-{options['file'].upper()}"
 
-        def get_lock_key(self, options: Any) -> str:
-            return f"of-{options['file'].upper()}"
-
-    run(ByHand(), "a")
+    run(doing(lambda _: found.append(seen("of-A")), lock_key="", get_lock_key=get_lock_key), "a")
 
     assert found[0].state is State.HELD
-
-
-def test_the_lock_is_made_with_the_options_of_the_class() -> None:
-    found: list[LockInfo] = []
-
-    class Long(Import):
-        lock_options: ClassVar = {"timeout": 500, "note": "nightly"}
-        do = staticmethod(lambda _: found.append(seen("import:a")))
-
-    run(Long(), "a")
-
-    assert found[0].remaining is not None
-    assert found[0].remaining > 400
-    assert found[0].holder is not None
-    assert found[0].holder.note == "nightly"
-
-
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"timout": 5}], ids=str)
-def test_options_that_no_lock_can_have_are_refused_when_the_class_is_made(
-    options: dict[str, Any],
-) -> None:
-    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
-        type("Wrong", (Import,), {"lock_options": options})
 
 
 def test_a_command_with_options_of_these_names_keeps_its_own() -> None:

@@ -22,7 +22,9 @@ from django_setnx_lock import LockBusy, inspector, lock
 from django_setnx_lock.core import LockHandle, State
 from tests.faults.proxy import Proxy
 from tests.management.conftest import COMMAND, Program
-from tests.processes import eventually, is_running, may_be_late
+from tests.management.forking import lines
+from tests.management.test_matrix import RECORDER
+from tests.processes import Stopwatch, eventually, is_running, may_be_late
 from tests.servers import RealServer
 
 Start = Callable[..., Program]
@@ -132,10 +134,11 @@ def test_after_a_kill_9_the_lock_is_free_when_its_lease_is_over(start: Start, la
     assert time.monotonic() - killed < 1 + late
 
 
-def test_when_the_lock_is_lost_the_command_is_asked_to_end_and_the_status_is_76(
-    start: Start,
+@pytest.mark.parametrize("script", [SLOW_TO_END, f"sh -c '{SLOW_TO_END}' & wait"])
+def test_when_the_lock_is_lost_the_command_and_what_it_started_are_asked_to_end(
+    start: Start, script: str
 ) -> None:
-    with_lock = start("--timeout", "6", "--kill-after", "2.4", "k", "sh", "-c", SLOW_TO_END)
+    with_lock = start("--timeout", "6", "--kill-after", "2.4", "k", "sh", "-c", script)
     with_lock.line()
 
     force_release()
@@ -167,18 +170,6 @@ def test_a_command_that_will_not_end_is_killed_with_all_its_group(
     eventually(lambda: not is_running(grandchild))
 
 
-def test_what_the_command_started_is_given_time_to_end_too(start: Start) -> None:
-    script = f"sh -c '{SLOW_TO_END}' & wait"
-    with_lock = start("--timeout", "3", "k", "sh", "-c", script)
-    with_lock.line()
-
-    force_release()
-
-    status, out, err = with_lock.end()
-    assert (status, out) == (76, "ending\nended\n")
-    assert err.count("\n") == 1
-
-
 def test_a_loss_found_at_the_release_is_status_76(start: Start) -> None:
     with_lock = start("k", *WAITS, stdin=subprocess.PIPE)
     with_lock.line()
@@ -204,42 +195,49 @@ def test_the_lock_outlives_a_short_outage(start_through: Start, proxy: Proxy) ->
     assert (with_lock.returncode, out, err) == (5, "", "")
 
 
-@may_be_late(0.0)
-def test_in_a_long_outage_the_command_is_ended_before_its_lease(
-    start_through: Start, proxy: Proxy, late: float
+def test_when_an_operator_asks_for_its_end_the_command_is_terminated_under_its_lock(
+    start: Start,
 ) -> None:
-    quick_to_end = SLOW_TO_END.replace("sleep 0.5; ", "")
-    with_lock = start_through("--timeout", "3", "k", "sh", "-c", quick_to_end)
+    with_lock = start("--timeout", "6", "--kill-after", "2", "k", "sh", "-c", SLOW_TO_END)
     with_lock.line()
 
-    proxy.refuse()
-    began = time.monotonic()
-    said = [with_lock.line(), with_lock.line()]
-    took = time.monotonic() - began
-    status, _, err = with_lock.end()
+    inspector().ask_to_stop("lock:k", inspector().get("lock:k").fingerprint, reason="deploy")
+    assert with_lock.line() == "ending"
+    held_at_the_end = is_held()
 
-    assert (status, said) == (76, ["ending", "ended"])
-    assert took < 3 + late
-    assert "the lock 'k' could not be renewed in time: " in err
+    assert with_lock.end()[:2] == (4, "ended\n")
+    assert held_at_the_end
+    assert not is_held()
 
 
-@may_be_late(1.5)
-def test_one_that_was_stopped_past_its_lease_ends_the_command_as_soon_as_it_goes_on(
-    start: Start, late: float
-) -> None:
-    with_lock = start("--timeout", "1.5", "k", "sh", "-c", SLOW_TO_END)
+def test_a_command_that_does_not_end_when_asked_is_killed_after_its_grace(start: Start) -> None:
+    with_lock = start("--timeout", "1.5", "--kill-after", "0.2", "k", "sh", "-c", IGNORES_TERM)
     with_lock.line()
 
+    inspector().ask_to_stop("lock:k", inspector().get("lock:k").fingerprint)
+
+    assert with_lock.end()[0] == 137
+
+
+@may_be_late(1)
+def test_one_that_was_stopped_past_its_lease_ends_the_command_before_anything_else(
+    start: Start, log: Path, late: float
+) -> None:
+    with_lock = start("--timeout", "1.5", "k", sys.executable, "-ISc", RECORDER, str(log), "plain")
+    command = int(lines(log, 1)[0].split()[2])
     with_lock.send_signal(signal.SIGSTOP)
-    lock("k").take(5)
+    lock("k", timeout=60).take(10)
+
+    with_lock.send_signal(signal.SIGUSR1)
     with_lock.send_signal(signal.SIGCONT)
-    went_on = time.monotonic()
+    with Stopwatch() as watch:
+        eventually(lambda: not is_running(command))
 
     status, _, err = with_lock.end()
     assert status == 76
-    assert time.monotonic() - went_on < 0.5 + late
-    assert err.count("with_lock: ") == err.count("\n")
-    assert err.startswith("with_lock: the l")
+    assert "SIGUSR1" not in log.read_text()
+    assert watch.seconds < late
+    assert err.count("with_lock: ") == err.count("\n") > 0
 
 
 def test_a_server_that_does_not_answer_keeps_nobody_from_the_command(
@@ -301,16 +299,6 @@ def test_each_signal_is_forwarded_once(start: Start) -> None:
     assert (with_lock.returncode, out, err) == (7, "", "")
 
 
-def test_a_signal_that_ends_the_command_makes_the_status(start: Start) -> None:
-    with_lock = start("k", "sh", "-c", "echo on; sleep 60")
-    with_lock.line()
-
-    with_lock.terminate()
-
-    assert with_lock.end() == (143, "", "")
-    assert not is_held()
-
-
 def test_a_stopped_command_is_ended_too(start: Start) -> None:
     with_lock = start("k", "sh", "-c", "echo $$; exec sleep 60")
     os.kill(int(with_lock.line()), signal.SIGSTOP)
@@ -318,6 +306,26 @@ def test_a_stopped_command_is_ended_too(start: Start) -> None:
     with_lock.terminate()
 
     assert with_lock.end() == (143, "", "")
+
+
+def test_what_a_terminal_sends_to_the_command_as_well_is_not_passed_on(
+    start: Start, log: Path
+) -> None:
+    with_lock = start("k", sys.executable, "-ISc", RECORDER, str(log), "plain")
+    lines(log, 1)
+
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
+        with_lock.send_signal(number)
+
+    assert with_lock.end()[0] == 128 + signal.SIGUSR1
+    assert log.read_text().splitlines()[1:] == ["child SIGUSR1"]
+
+
+def test_the_command_is_of_our_process_group(start: Start) -> None:
+    with_lock = start("k", "sh", "-c", "ps -o pgid= -p $$")
+
+    status, out, _ = with_lock.end()
+    assert (status, int(out)) == (0, with_lock.pid)
 
 
 @pytest.mark.matrix

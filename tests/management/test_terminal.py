@@ -19,7 +19,6 @@ from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import State
 from tests.management.conftest import CHECKOUT, COMMAND, ForkedProgram
 from tests.management.forking import Forking
-from tests.management.test_supervisor import REPORTER
 from tests.processes import eventually
 from tests.servers import RealServer
 from tests.support import programs
@@ -144,18 +143,6 @@ def is_held() -> bool:
     return inspector().get("lock:k").state is State.HELD
 
 
-def test_ctrl_c_reaches_the_command_once(console: Open) -> None:
-    terminal = console(*COMMAND, "k", *REPORTER)
-    assert terminal.shows("on\n")
-
-    terminal.type(CTRL_C)
-    assert terminal.shows("SIGINT")
-    terminal.type("\n")
-
-    assert terminal.end() == 7
-    assert "SIGINT" not in terminal.shown
-
-
 def test_ctrl_c_ends_what_the_command_has_left(console: Open) -> None:
     # What a shell starts with & ignores INT otherwise.
     script = "env --default-signal=INT timeout 100 sh -c 'echo on; exec sleep 60' &"
@@ -221,19 +208,6 @@ def test_ctrl_c_ends_the_script_that_waits_for_the_lock(console: Open, shell: st
         assert not inspector().get("lock:k").waiting
 
 
-@pytest.mark.matrix
-def test_ctrl_c_ends_a_loop_of_an_interactive_shell(shell: Console) -> None:
-    shell.type("for i in 1 2 3; do $wl k sleep 60; echo round; done\n")
-    eventually(is_held)
-
-    shell.type(CTRL_C)
-
-    assert shell.shows("ready> ")
-    shell.type("echo it is over\n")
-    assert shell.shows("it is over\n")
-    assert not is_held()
-
-
 # Bash drops what is typed before its prompt is there.
 STOPPED = r"Stopped[^\0]*ready> "
 
@@ -252,21 +226,11 @@ def namespaces() -> None:
 @pytest.mark.matrix
 @pytest.mark.usefixtures("namespaces")
 def test_where_the_system_tells_of_nobody_the_command_itself_is_ended(console: Open) -> None:
-    inside = [
-        *IN_A_NAMESPACE,
-        *COMMAND,
-        "--timeout",
-        # It hears of what is asked when it renews. A busy machine keeps it from that for a while.
-        "3",
-        "k",
-        "sh",
-        "-c",
-        "echo on; exec sleep 60",
-    ]
-    terminal = console(*inside)
+    # It hears of what is asked when it renews. A busy machine keeps it from that for a while.
+    inside = ("--timeout", "3", "k", "sh", "-c", "echo on; exec sleep 60")
+    terminal = console(*IN_A_NAMESPACE, *COMMAND, *inside)
     assert terminal.shows("on")
-    look = inspector()
-    look.ask_to_stop("lock:k", look.get("lock:k").fingerprint)
+    inspector().ask_to_stop("lock:k", inspector().get("lock:k").fingerprint)
 
     assert terminal.end() == 143
 
@@ -351,23 +315,6 @@ def test_a_background_job_stops_when_it_wants_to_read_and_fg_goes_on(shell: Cons
     shell.type("it\n")
 
     assert shell.shows("got it\n")
-
-
-@pytest.mark.matrix
-def test_a_command_whose_lock_ended_while_it_was_stopped_does_not_go_on(shell: Console) -> None:
-    shell.type("$wl --timeout 1.5 k sh -c 'trap \"echo ended; exit\" TERM; echo on; read x'\n")
-    assert shell.shows("\non\n")
-    shell.type(CTRL_Z)
-    assert shell.shows(STOPPED)
-
-    with lock("k", blocking_timeout=5):
-        shell.type("fg; echo status $?\n")
-
-        assert shell.shows(
-            r"the lease of the lock 'k' ran out: this process stood still .*; sh is terminated"
-            r"|could not be renewed"
-        )
-        assert shell.shows("status 76\n")
 
 
 def test_where_no_shell_could_continue_it_ctrl_z_does_nothing(console: Open) -> None:

@@ -1,4 +1,4 @@
-"""``manage.py locks`` run in the process of the tests."""
+"""``manage.py locks`` and ``with_lock`` run in the process of the tests."""
 
 from __future__ import annotations
 
@@ -24,9 +24,25 @@ class Ended(NamedTuple):
 
 
 class Locks(Protocol):
-    """Runs ``manage.py locks`` with these arguments."""
+    """Runs one of the commands with these arguments."""
 
     def __call__(self, *arguments: str) -> Ended: ...
+
+
+def runner(name: str, captured: pytest.CaptureFixture[str]) -> Locks:
+    """Return a function that runs the command of that name as a program does, in this process."""
+
+    def run(*arguments: str) -> Ended:
+        captured.readouterr()
+        status = 0
+        try:
+            command = load_command_class("django_setnx_lock", name)
+            command.run_from_argv(["manage.py", name, *arguments])
+        except SystemExit as ended:
+            status = cast("int", ended.code)
+        return Ended(status, *captured.readouterr())
+
+    return run
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +52,12 @@ def _listed(listed_at_once: None) -> None:
 
 @pytest.fixture
 def locks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Locks:
-    """Give a function that runs the command as a program does, in this process."""
+    """Give a function that runs ``manage.py locks``."""
     monkeypatch.delenv("COLUMNS", raising=False)
+    return runner("locks", capsys)
 
-    def run(*arguments: str) -> Ended:
-        capsys.readouterr()
-        command = load_command_class("django_setnx_lock", "locks")
-        try:
-            command.run_from_argv(["manage.py", "locks", *arguments])
-        except SystemExit as ended:
-            return Ended(cast("int", ended.code), *capsys.readouterr())
-        return Ended(0, *capsys.readouterr())
 
-    return run
+@pytest.fixture
+def with_lock(capfd: pytest.CaptureFixture[str]) -> Locks:
+    """Give a function that runs ``manage.py with_lock``, with what its command writes."""
+    return runner("with_lock", capfd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,8 @@ Examine = Callable[..., dict[str, Finding]]
 
 
 def cache(url: str, **options: Any) -> dict[str, Any]:
-    return {
-        "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": url,
-        "OPTIONS": {"SOCKET_TIMEOUT": 15, **options},
-    }
+    options = {"SOCKET_TIMEOUT": 15, **options}
+    return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": options}
 
 
 @pytest.fixture
@@ -54,17 +52,16 @@ def admin(real_server: RealServer) -> Iterator[redis.Redis]:
 @pytest.fixture
 def found(real_server: RealServer, admin: redis.Redis) -> Examine:
     """Give a function that examines the cache ``locks`` and returns what was found, by id."""
-    url = real_server.url.replace("/0", "/1")
+    usual = cache(real_server.url.replace("/0", "/1"))
 
     def examined(
         *,
-        options: dict[str, Any] | None = None,
         caches: dict[str, Any] | None = None,
         aliases: str = "locks",
         silenced: Sequence[str] = SILENCED,
         **setting: Any,
     ) -> dict[str, Finding]:
-        every = {"default": ELSEWHERE, "locks": cache(url, **(options or {})), **(caches or {})}
+        every = {"default": ELSEWHERE, "locks": usual, **(caches or {})}
         setnx_lock = {"CACHE": "locks", **setting}
         with override_settings(
             CACHES=every, SETNX_LOCK=setnx_lock, SILENCED_SYSTEM_CHECKS=silenced
@@ -91,14 +88,31 @@ def bad(findings: dict[str, Finding]) -> dict[str, str]:
     return {one.id: one.level for one in findings.values()}
 
 
-def test_a_server_that_is_set_up_well_hears_of_nothing_bad(found: Examine) -> None:
+def as_user(admin: redis.Redis, *rule: str) -> dict[str, Any]:
+    """Return the caches of one who has these rights."""
+    admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rule)  # type: ignore[no-untyped-call]  # redis-py's own
+    return {"locks": cache(f"redis://app:secret@127.0.0.1:{port_of(admin)}/1")}
+
+
+def port_of(client: redis.Redis) -> int:
+    port: int = client.connection_pool.connection_kwargs["port"]
+    return port
+
+
+@pytest.fixture
+def replica(admin: redis.Redis) -> Iterator[RealServer]:
+    """Give a replica of the server, which is online."""
+    with RealServer(any_binary(), "--replicaof", "127.0.0.1", str(port_of(admin))) as replica:
+        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
+        yield replica
+
+
+def test_a_server_that_is_set_up_well_hears_of_nothing_bad_and_no_lock_is_left(
+    found: Examine, admin: redis.Redis
+) -> None:
     assert bad(found()) == {}
 
-
-def test_the_trial_leaves_no_lock_behind(found: Examine, admin: redis.Redis) -> None:
-    found()
-
-    locks = redis.Redis(port=admin.connection_pool.connection_kwargs["port"], db=1)
+    locks = redis.Redis(port=port_of(admin), db=1)
     # On a busy machine it takes long enough for the process to say that it lives.
     # And who waited counts as awake for a moment.
     kept = re.compile(b":(meta|process:.*|.*:awake)\\Z")
@@ -107,66 +121,49 @@ def test_the_trial_leaves_no_lock_behind(found: Examine, admin: redis.Redis) -> 
     assert [name for name in names if not kept.search(name)] == []
 
 
-def test_d001_a_server_that_is_not_there(found: Examine) -> None:
-    findings = found(caches={"locks": cache("redis://127.0.0.1:1/0")})
+@contextmanager
+def password(server: RealServer) -> Iterator[None]:
+    server.client().config_set("requirepass", "secret")
+    try:
+        yield
+    finally:
+        server.client(password="secret").config_set("requirepass", "")
 
-    assert bad(findings) == {"D001": "error"}
-    assert "cannot be reached" in findings["D001"].message
+
+@contextmanager
+def paused(server: RealServer) -> Iterator[None]:
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("url", "timeout", "trouble", "said"),
     [
-        ("//", "//app:wrong@", "credentials"),
-        ("/0", "/99", "DB index is out of range"),
+        ("redis://127.0.0.1:1/0", 15, nullcontext, "cannot be reached"),
+        ("redis://app:wrong@127.0.0.1:{port}/0", 15, nullcontext, "credentials"),
+        ("redis://127.0.0.1:{port}/0", 15, password, "credentials"),
+        ("redis://127.0.0.1:{port}/99", 15, nullcontext, "DB index is out of range"),
+        ("redis://127.0.0.1:{port}/0", 0.05, paused, "It was given 0.05 s."),
     ],
 )
 def test_d001_whoever_cannot_log_in_hears_of_that_alone(
-    found: Examine, real_server: RealServer, before: str, after: str, said: str
+    found: Examine,
+    real_server: RealServer,
+    url: str,
+    timeout: float,
+    trouble: Callable[[RealServer], AbstractContextManager[None]],
+    said: str,
 ) -> None:
-    findings = found(caches={"locks": cache(real_server.url.replace(before, after))})
+    location = url.format(port=real_server.port)
+    with trouble(real_server):
+        findings = found(caches={"locks": cache(location, SOCKET_TIMEOUT=timeout)})
 
-    assert list(findings) == ["D001"]
+    assert bad(findings) == {"D001": "error"}
     assert said in findings["D001"].message
     assert "wrong" not in str(findings)
-
-
-def test_d001_a_server_that_wants_a_password_and_is_given_none(
-    found: Examine, admin: redis.Redis
-) -> None:
-    admin.config_set("requirepass", "secret")
-    try:
-        findings = found()
-    finally:
-        admin.config_set("requirepass", "")
-
-    assert list(findings) == ["D001"]
-
-
-def test_d001_names_the_time_that_a_server_was_given(
-    found: Examine, real_server: RealServer
-) -> None:
-    real_server.pause()
-    try:
-        findings = found(options={"SOCKET_TIMEOUT": 0.05})
-    finally:
-        real_server.resume()
-
-    assert list(findings) == ["D001"]
-    assert "It was given 0.05 s." in findings["D001"].message
-
-
-def as_user(admin: redis.Redis, *rule: str) -> dict[str, Any]:
-    admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rule)  # type: ignore[no-untyped-call]  # redis-py's own
-    port = admin.connection_pool.connection_kwargs["port"]
-    return {"locks": cache(f"redis://app:secret@127.0.0.1:{port}/1")}
-
-
-def test_d002_scripts_are_refused(found: Examine, admin: redis.Redis) -> None:
-    findings = found(caches=as_user(admin, "~*", "+@all", "-eval", "-evalsha"))
-
-    assert bad(findings) == {"D002": "error"}
-    assert "eval" in findings["D002"].message
 
 
 # Rights that nothing needs which the doctor does.
@@ -174,35 +171,29 @@ NOT_TRIED = {"+zremrangebyscore", "+zrank"}
 
 
 @pytest.mark.parametrize(
-    "name", [part[1:] for part in RULE if part.startswith("+") and part not in NOT_TRIED]
+    "name",
+    [one[1:] for one in RULE if one.startswith("+") and one not in NOT_TRIED],
 )
 def test_d002_a_right_is_missing(found: Examine, admin: redis.Redis, name: str) -> None:
-    finding = found(caches=as_user(admin, "~*", "+@all", f"-{name}"))["D002"]
+    findings = found(caches=as_user(admin, "~*", "+@all", f"-{name}"))
 
-    assert finding.level == "error"
+    finding = findings["D002"]
+    assert bad(findings) == {"D002": "error"}
     # Redis before 7.2 does not name a command of a script.
     assert re.search(rf"(?i)\b{name}\b|can't run this command", finding.message)
     assert "#rights" in finding.hint
 
 
-def test_d002_replicas_cannot_be_waited_for(found: Examine, admin: redis.Redis) -> None:
-    port = str(admin.connection_pool.connection_kwargs["port"])
-    with RealServer(binary(), "--replicaof", "127.0.0.1", port):
-        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
-        finding = found(caches=as_user(admin, "~*", "+@all", "-wait"), REPLICAS=1)["D002"]
+def test_d002_replicas_cannot_be_waited_for(
+    found: Examine, admin: redis.Redis, replica: RealServer
+) -> None:
+    finding = found(caches=as_user(admin, "~*", "+@all", "-wait"), REPLICAS=1)["D002"]
 
     assert "wait" in finding.message
 
 
-def test_d002_nobody_may_wait(found: Examine, admin: redis.Redis) -> None:
-    findings = found(caches=as_user(admin, "~*", "+@all", "-brpop"))
-
-    assert bad(findings) == {"D002": "error"}
-    assert "brpop" in findings["D002"].message
-
-
 def test_d002_a_command_is_renamed_away(found: Examine) -> None:
-    with RealServer(binary(), "--rename-command", "BRPOP", "") as server:
+    with RealServer(any_binary(), "--rename-command", "BRPOP", "") as server:
         findings = found(caches={"locks": cache(server.url)})
 
     assert findings["D002"].level == "error"
@@ -232,21 +223,32 @@ def test_d003_a_replica_that_does_not_tell_what_it_is(found: Examine, admin: red
     assert found(caches=caches)["D003"].level == "error"
 
 
-def test_d004_replicas_are_missing_without_which_it_takes_no_writes(
-    found: Examine, admin: redis.Redis
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("min-replicas-to-write", "1", "NOREPLICAS"), ("maxmemory", "1000", "maxmemory")],
+)
+def test_d004_it_takes_no_writes(
+    found: Examine, admin: redis.Redis, name: str, value: str, said: str
 ) -> None:
-    admin.config_set("min-replicas-to-write", 1)
+    admin.config_set(name, value)
 
     findings = found()
 
     assert bad(findings) == {"D004": "error"}
-    assert "NOREPLICAS" in findings["D004"].message
+    assert said in findings["D004"].message
 
 
-def test_d004_memory_is_full(found: Examine, admin: redis.Redis) -> None:
-    admin.config_set("maxmemory", "1000")
+def test_d004_no_replica_that_locks_wait_for_acknowledges_anything(
+    found: Examine, replica: RealServer
+) -> None:
+    # What is online may not acknowledge within a lock's second where the machine is busy.
+    eventually(lambda: "D004" not in found(REPLICAS=1))
+    replica.pause()
+    findings = found(REPLICAS=1)
+    replica.resume()
 
-    assert bad(found()) == {"D004": "error"}
+    assert bad(findings) == {"D004": "error", "D017": "warning"}
+    assert "0 of the 1 replicas asked for" in findings["D004"].message
 
 
 def test_what_it_may_not_look_at_is_named_and_no_fault(
@@ -279,42 +281,13 @@ def test_d008_no_persistence_which_may_be_silenced(found: Examine) -> None:
 
 def test_d008_what_is_written_at_once_is_not_spoken_of() -> None:
     with (
-        RealServer(binary(), "--appendonly", "yes") as server,
+        RealServer(any_binary(), "--appendonly", "yes") as server,
         override_settings(CACHES={"default": cache(server.url)}),
     ):
         report = examine()
         forget("default")
 
     assert "D008" not in report.by_id
-
-
-def binary() -> str:
-    return any_binary()
-
-
-def test_d004_a_replica_that_locks_wait_for(found: Examine, admin: redis.Redis) -> None:
-    port = str(admin.connection_pool.connection_kwargs["port"])
-    missing = found(REPLICAS=1)
-    with RealServer(binary(), "--replicaof", "127.0.0.1", port):
-        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
-        # What is online may not acknowledge within a lock's second where the machine is busy.
-        eventually(lambda: "D004" not in found(REPLICAS=1))
-
-    assert missing["D004"].level == "error"
-
-
-def test_d004_a_replica_that_is_online_and_acknowledges_nothing(
-    found: Examine, admin: redis.Redis
-) -> None:
-    port = str(admin.connection_pool.connection_kwargs["port"])
-    with RealServer(binary(), "--replicaof", "127.0.0.1", port) as replica:
-        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
-        replica.pause()
-        findings = found(REPLICAS=1)
-        replica.resume()
-
-    assert bad(findings) == {"D004": "error", "D017": "warning"}
-    assert "0 of the 1 replicas asked for" in findings["D004"].message
 
 
 def test_d011_other_things_in_the_database(found: Examine, real_server: RealServer) -> None:
@@ -343,15 +316,12 @@ def test_d016_two_masters_of_a_redlock_that_are_one_server(
 
 
 def test_d017_a_primary_that_grants_locks_when_it_is_one_no_longer(
-    found: Examine, admin: redis.Redis
+    found: Examine, admin: redis.Redis, replica: RealServer
 ) -> None:
-    port = str(admin.connection_pool.connection_kwargs["port"])
-    with RealServer(binary(), "--replicaof", "127.0.0.1", port):
-        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
-        without = found()
-        admin.config_set("min-replicas-to-write", 1)
-        eventually(lambda: admin.info("replication").get("min_slaves_good_slaves"))
-        protected = found()
+    without = found()
+    admin.config_set("min-replicas-to-write", 1)
+    eventually(lambda: admin.info("replication").get("min_slaves_good_slaves"))
+    protected = found()
 
     assert bad(without) == {"D017": "warning"}
     assert bad(protected) == {}
@@ -373,7 +343,7 @@ def test_d017_a_primary_that_a_sentinel_names_is_to_be_protected_from_being_the_
         ):
             # On a busy machine a Sentinel takes the primary for down, for a moment.
             eventually(lambda: bad(found(caches={"locks": by_name})) == {})
-            with RealServer(binary(), "--replicaof", "127.0.0.1", str(real_server.port)):
+            with RealServer(any_binary(), "--replicaof", "127.0.0.1", str(real_server.port)):
                 eventually(lambda: real_server.client().info()["connected_slaves"])
                 eventually(lambda: real_server.client().info()["slave0"]["state"] == "online")
                 followed = eventually(lambda: found(caches={"locks": by_name}).get("D017"))
@@ -382,61 +352,44 @@ def test_d017_a_primary_that_a_sentinel_names_is_to_be_protected_from_being_the_
     assert followed.level == "warning"
 
 
-def documented() -> set[str]:
-    return set(re.findall(r"^### (D\d{3})$", DOCS.read_text(), re.MULTILINE))
-
-
 def test_each_finding_is_explained_in_the_docs() -> None:
-    sources = importlib.resources.files("django_setnx_lock").joinpath("management/locks")
-    ids = {
-        found
-        for source in sources.iterdir()
-        if source.name.endswith(".py")
-        for found in re.findall(r'"(D\d{3})"', source.read_text())
-    }
+    package = importlib.resources.files("django_setnx_lock")
+    documented = re.findall(r"^### (D\d{3})$", DOCS.read_text(), re.MULTILINE)
+    sources = [
+        one.read_text()
+        for one in package.joinpath("management/locks").iterdir()
+        if one.name.endswith(".py")
+    ]
 
-    assert documented() == ids
-    assert len(ids) == 9
+    assert {*documented} == {*re.findall(r'"(D\d{3})"', "".join(sources))}
+    assert len(documented) == 9
 
 
 def test_it_says_what_is_there_and_what_to_do(locks: Locks, real_cache: RealServer) -> None:
+    hold_many(3)
+    real_cache.client().set("{lock:}:process:abc", "web1:42", px=15_000)
+
     ended = locks("doctor")
 
     first, *lines = ended.out.splitlines()
     assert (ended.status, ended.err) == (0, "")
     assert first.startswith(("default: redis ", "default: valkey "))
     assert f"at 127.0.0.1:{real_cache.port}/0, " in first
-    assert re.search(r"; timeout: [\d.]+ s, locks: 0, living processes: 0$", first)
+    assert re.search(r"; timeout: [\d.]+ s, locks: 3, living processes: 1$", first)
     # The server of the tests writes nothing to disk.
     assert [line for line in lines if line.startswith("  WARNING D008: ")]
     assert re.search(r"^    .* See http\S+#d008$", ended.out, re.MULTILINE)
+    # What Django's checks say of the cache is told, too.
+    assert "  WARNING W002: clear() of the cache 'default' " in ended.out
 
 
-def test_it_says_how_many_locks_and_living_processes_it_sees(
-    locks: Locks, real_cache: RealServer
+def test_errors_are_status_2_69_or_78(
+    locks: Locks, real_cache: RealServer, admin: redis.Redis
 ) -> None:
-    hold_many(3)
-    real_cache.client().set("{lock:}:process:abc", "web1:42", px=15_000)
+    admin.config_set("maxmemory", 1)
 
-    assert "locks: 3, living processes: 1" in locks("doctor").out.splitlines()[0]
-
-
-def test_what_the_settings_say_of_the_cache_is_told_too(
-    locks: Locks, real_cache: RealServer
-) -> None:
-    assert "  WARNING W002: clear() of the cache 'default' " in locks("doctor").out
-
-
-def test_errors_are_status_2(locks: Locks, real_cache: RealServer) -> None:
-    client = real_cache.client()
-    client.config_set("maxmemory", 1)
-    try:
-        ended = locks("doctor")
-    finally:
-        client.config_set("maxmemory", 0)
-
-    assert ended.status == 2
-    assert "ERROR D004" in ended.out
+    assert locks("doctor").status == 2
+    assert locks("doctor", "--using", "none").status == 78
 
 
 def test_a_server_that_is_not_there_is_status_69(locks: Locks, fake_server: FakeServer) -> None:
@@ -447,7 +400,3 @@ def test_a_server_that_is_not_there_is_status_69(locks: Locks, fake_server: Fake
     assert ended.status == 69
     assert [one["id"] for one in ended.document["findings"]] == ["D001"]
     assert ended.document["findings"][0].keys() == {"id", "level", "using", "message", "hint"}
-
-
-def test_a_cache_that_cannot_hold_locks_is_status_78(locks: Locks) -> None:
-    assert locks("doctor", "--using", "none").status == 78

@@ -36,19 +36,14 @@ def test_the_newest_end_comes_first(locks: Locks) -> None:
     assert released.endswith("6 s")
 
 
-def test_only_one_lock(locks: Locks) -> None:
-    note("a")
-    note("b")
-
-    assert keys(locks("history", "a").out) == ["a"]
-    assert locks("history", "c").out == "No entries.\n"
-
-
-def test_only_so_many(locks: Locks) -> None:
+def test_only_one_lock_or_only_so_many(locks: Locks) -> None:
     for key in "abc":
         note(key)
 
+    assert keys(locks("history", "a").out) == ["a"]
     assert keys(locks("history", "--limit", "2").out) == ["c", "b"]
+    assert locks("history", "d").out == "No entries.\n"
+    assert locks("history", "d", "--json").document == {"entries": [], "troubles": []}
 
 
 def test_several_caches_are_in_one_order(locks: Locks) -> None:
@@ -72,11 +67,6 @@ def test_json_has_all_of_it(locks: Locks) -> None:
     assert (entry["fence"], entry["holder"]["user"]) == (17, "ann")
     fields = "using key name end at held_for waited holder fence by reason until"
     assert set(entry) == set(fields.split())
-
-
-def test_without_entries_it_says_so(locks: Locks) -> None:
-    assert locks("history").out == "No entries.\n"
-    assert locks("history", "--json").document == {"entries": [], "troubles": []}
 
 
 def test_a_server_that_is_away_is_status_69(locks: Locks, fake_server: FakeServer) -> None:

@@ -15,7 +15,7 @@ from django_setnx_lock import lock, rwlock, semaphore
 from django_setnx_lock.core import State
 from tests.management.commands.conftest import Ended, Locks
 from tests.management.holders import age_sharer, client_of, hold_many, hold_since, kill_holder
-from tests.servers import FakeServer, RealServer
+from tests.servers import FakeServer
 from tests.support.seams import any_lock
 
 HERE = f"{socket.gethostname()}:{os.getpid()}"
@@ -50,6 +50,11 @@ def test_each_lock_is_a_line_with_the_columns_of_the_admin(locks: Locks) -> None
     )
     assert re.split(r" {2,}", third)[:3] == ["c", "read", f"{HERE}, {HERE}"]
     assert (count, ended.status, ended.err) == ("3 locks", 0, "")
+    client = client_of()
+    tokens = [client.get("lock:a"), client.get("lock:b"), *client.zrange("{lock:c}:shares", 0, -1)]
+    written = ended.out + locks("list", "--json").out
+    assert len(tokens) == 4
+    assert not [token for token in tokens if token.decode() in written]
 
 
 def test_permits_say_how_many_of_them_are_in_use(locks: Locks) -> None:
@@ -66,12 +71,17 @@ def test_a_lock_whose_holder_is_gone_is_marked_and_found(locks: Locks) -> None:
     hold_since("living", 60)
     kill_holder("dead")
 
+    rw = rwlock("report", timeout=300)
+    gone, _reads = rw.read().take(0), rw.read().take(0)
+    age_sharer("report", gone.token, 60, is_killed=True)
+
     listed = locks("list").out
     found = locks("list", "--json", "--state", "holder-gone")
 
-    assert re.split(r" {2,}", listed.splitlines()[1])[:2] == ["dead", "holder gone !"]
-    assert re.split(r" {2,}", listed.splitlines()[2])[:2] == ["living", "held"]
-    assert keys(found) == ["dead"]
+    states = [re.split(r" {2,}", line)[:2] for line in listed.splitlines()[1:4]]
+    assert states[:2] == [["dead", "holder gone !"], ["living", "held"]]
+    assert states[2] == ["report", "read; 1: holder gone !"]
+    assert keys(found) == ["dead", "report"]
 
 
 def test_the_worst_may_come_first(locks: Locks) -> None:
@@ -85,21 +95,6 @@ def test_the_worst_may_come_first(locks: Locks) -> None:
 
     assert sorted(keys(ended)[:2]) == ["d", "r"]
     assert keys(ended)[2:] == ["b", "a", "c"]
-
-
-def test_a_reader_that_is_gone_is_named_beside_those_that_live(locks: Locks) -> None:
-    rw = rwlock("report", timeout=300)
-    first, _second = rw.read().take(0), rw.read().take(0)
-    age_sharer("report", first.token, 60, is_killed=True)
-
-    listed = locks("list").out
-
-    assert re.split(r" {2,}", listed.splitlines()[1])[1] == "read; 1: holder gone !"
-    assert keys(locks("list", "--json", "--state", "holder-gone")) == ["report"]
-
-
-def test_that_there_is_none_is_said(locks: Locks) -> None:
-    assert locks("list") == (0, "No locks.\n", "")
 
 
 @pytest.mark.usefixtures("held")
@@ -126,18 +121,6 @@ def test_json_has_stable_names_and_all_who_share(locks: Locks) -> None:
 
 
 @pytest.mark.usefixtures("held")
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_no_token_is_ever_written(locks: Locks, form: tuple[str, ...]) -> None:
-    client = client_of()
-    tokens = [client.get("lock:a"), client.get("lock:b"), *client.zrange("{lock:c}:shares", 0, -1)]
-
-    shown = locks("list", *form).out
-
-    assert len(tokens) == 4
-    assert not [token for token in tokens if token.decode() in shown]
-
-
-@pytest.mark.usefixtures("held")
 @pytest.mark.parametrize(
     ("options", "found"),
     [
@@ -154,29 +137,20 @@ def test_filters_and_orders(locks: Locks, options: list[str], found: list[str]) 
     assert keys(ended) == found
 
 
-def test_everything_finds_what_other_programs_hold(locks: Locks) -> None:
-    client_of().set("lock:theirs", "x")
-
-    listed, scanned = locks("list", "--json"), locks("list", "--json", "--everything")
-
-    assert keys(listed) == []
-    assert [(one["key"], one["state"]) for one in scanned.document["locks"]] == [
-        ("theirs", "never-expires")
-    ]
-
-
-def test_everything_finds_what_is_no_lock_at_all(locks: Locks) -> None:
+def test_everything_finds_what_other_programs_hold_and_what_is_no_lock(locks: Locks) -> None:
     client = client_of()
+    client.set("lock:theirs", "x")
     client.hset("lock:hash", "a", "b")
-    client.zadd("lock:zset", {"a": 1})
     client.rpush("lock:{shop}:list", "a")
 
     with rwlock("{shop}:shared").read(), lock("held"):
-        listed = locks("list", "--everything", "--json")
+        listed, scanned = locks("list", "--json"), locks("list", "--json", "--everything")
         no_locks = locks("list", "--everything", "--state", "not-a-lock")
 
-    assert keys(listed) == ["hash", "held", "zset", "{shop}:list", "{shop}:shared"]
-    assert "3 locks" in no_locks.out
+    assert keys(listed) == ["held", "{shop}:shared"]
+    assert keys(scanned) == ["hash", "held", "theirs", "{shop}:list", "{shop}:shared"]
+    assert scanned.document["locks"][2]["state"] == "never-expires"
+    assert "2 locks" in no_locks.out
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.FREE])
@@ -184,51 +158,32 @@ def test_every_state_of_a_lock_that_is_listed_can_be_asked_for(locks: Locks, sta
     assert locks("list", "--state", state.value.replace(" ", "-")).status == 0
 
 
-def test_an_unreachable_redis_is_status_69_with_what_to_do(
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("list", "--settings", "tests.settings", "--verbosity=2", "--no-color"),
+        ("list", "--skip-checks"),
+        ("--skip-checks", "list"),
+    ],
+)
+def test_djangos_options_may_stand_behind_the_subcommand(
+    locks: Locks, options: tuple[str, ...]
+) -> None:
+    assert locks(*options) == (0, "No locks.\n", "")
+
+
+def test_what_cannot_be_listed_is_status_69_or_78_with_what_to_do(
     locks: Locks, fake_server: FakeServer
 ) -> None:
+    no_cache = locks("list", "--using", "none")
     fake_server.connected = False
+    ended, in_json = locks("list"), locks("list", "--json")
 
-    ended = locks("list")
-
+    assert (no_cache.status, "no cache 'none'" in no_cache.err) == (78, True)
     assert (ended.status, ended.out) == (69, "")
     assert re.match(r"locks: Redis cannot be reached\..*Check that", ended.err)
-
-
-def test_json_tells_of_an_unreachable_redis_as_well(locks: Locks, fake_server: FakeServer) -> None:
-    fake_server.connected = False
-
-    ended = locks("list", "--json")
-
-    assert ended.status == 69
-    assert "cannot be reached" in ended.document["troubles"][0]
-
-
-def test_a_cache_that_cannot_hold_locks_is_status_78(locks: Locks) -> None:
-    ended = locks("list", "--using", "none")
-
-    assert ended.status == 78
-    assert "no cache 'none'" in ended.err
-
-
-def test_djangos_options_may_stand_behind_the_subcommand(locks: Locks) -> None:
-    ended = locks("list", "--settings", "tests.settings", "--verbosity=2", "--no-color")
-
-    assert ended.status == 0
-
-
-@pytest.mark.parametrize("arguments", [("--skip-checks", "list"), ("list", "--skip-checks")])
-def test_to_skip_the_checks_may_be_said_anywhere(locks: Locks, arguments: tuple[str, ...]) -> None:
-    assert locks(*arguments).status == 0
-
-
-def test_several_caches_are_listed_together_and_named(locks: Locks) -> None:
-    caches = {**settings.CACHES, "other": settings.CACHES["default"]}
-    with override_settings(CACHES=caches), lock("a"):
-        ended = locks("list", "--using", "default,other")
-
-    rows = [line.split()[:2] for line in ended.out.splitlines()[:3]]
-    assert rows == [["CACHE", "KEY"], ["default", "a"], ["other", "a"]]
+    assert in_json.status == 69
+    assert "cannot be reached" in in_json.document["troubles"][0]
 
 
 # More than are asked about at a time.
@@ -236,30 +191,17 @@ MANY = 1100
 
 
 @pytest.mark.usefixtures("real_cache")
-def test_a_long_list_has_each_lock_once_in_the_order_of_the_keys(locks: Locks) -> None:
-    held = hold_many(MANY)
-
-    assert keys(locks("list", "--json")) == sorted(held)
-
-
-def test_a_long_list_of_two_caches_has_their_locks_side_by_side(
-    locks: Locks, real_cache: RealServer
-) -> None:
-    held = hold_many(510)
+def test_a_long_list_of_two_caches_has_each_lock_of_both_once_by_its_key(locks: Locks) -> None:
+    held = hold_many(MANY, lambda number: f"k{number:05}" + "\x1b[2J\n注" * (number > 1000))
     caches = {**settings.CACHES, "other": settings.CACHES["default"]}
 
     with override_settings(CACHES=caches):
         ended = locks("list", "--json", "--using", "default,other")
+        lines = locks("list", "--using", "default,other").out.splitlines()
 
     found = [(one["key"], one["using"]) for one in ended.document["locks"]]
     assert found == [(key, using) for key in held for using in ("default", "other")]
-
-
-@pytest.mark.usefixtures("real_cache")
-def test_what_comes_late_in_a_long_list_plays_no_tricks_on_a_terminal(locks: Locks) -> None:
-    hold_many(510, lambda number: f"k{number:05}" + "\x1b[2J\n注" * (number > 505))
-
-    lines = locks("list").out.splitlines()
-
-    assert len(lines) == 513
-    assert lines[507].startswith(r"k00506\x1b[2J\n注  foreign")
+    assert lines[0].split()[:2] == ["CACHE", "KEY"]
+    # What comes late plays no tricks on a terminal either.
+    assert len(lines) == 2 * MANY + 3
+    assert r"default  k01001\x1b[2J\n注  foreign" in lines[2003]

@@ -4,87 +4,57 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.management.conftest import COMMAND, Program
+from tests.management.conftest import CHECKOUT, COMMAND, Program
+from tests.servers import RealServer
 
-if TYPE_CHECKING:
-    from tests.servers import RealServer
+Run = Callable[..., tuple[int, str, str]]
 
-PREPARE = """
-import django
-django.setup()
-from django_setnx_lock import LockBusy, lock
-"""
-TAKES = f"""{PREPARE}
-with lock("k", blocking_timeout=0, reentrant=True) as held:
-    held.check()
-    print(held.fence)
-"""
-TRIES = f"""{PREPARE}
-print(lock("k", reentrant=True).acquire(blocking=False))
-"""
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], tuple[str, ...]]:
-    """Give what makes a command of Python code."""
-
-    def script(code: str) -> tuple[str, ...]:
-        file = tmp_path / "script.py"
-        file.write_text(code)
-        return (sys.executable, str(file))
-
-    return script
+PREPARE = "import django; django.setup(); from django_setnx_lock import lock\n"
+TAKES = f"{PREPARE}print(lock('k', blocking_timeout=0, reentrant=True).take().fence)"
+TRIES = f"{PREPARE}print(lock('k', reentrant=True).acquire(blocking=False))"
+PYTHON = (sys.executable, "-c")
 
 
 @pytest.fixture(autouse=True)
-def path(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The script's own directory, not the checkout, comes first on its path.
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+def reentrant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     monkeypatch.setenv("TEST_REENTRANT", "1")
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        pytest.param((*PYTHON, TAKES), id="code"),
+        pytest.param((*COMMAND, "other", "--", *PYTHON, TAKES), id="code under two locks"),
+        pytest.param((*COMMAND, "-n", "k", "sh", "-c", "echo $SETNX_LOCK_FENCE"), id="with_lock"),
+    ],
+)
 def test_it_goes_on_with_the_lock(
-    run: Callable[..., tuple[int, str, str]],
-    script: Callable[[str], tuple[str, ...]],
-    real_server: RealServer,
+    run: Run, real_server: RealServer, inner: tuple[str, ...]
 ) -> None:
-    status, out, err = run("k", "--", *script(TAKES))
+    status, out, err = run("k", "--", *inner)
 
     assert (status, err) == (0, "")
     assert int(out) > 0
     assert not real_server.client().exists("lock:k")
 
 
-def test_without_the_environment_it_finds_it_busy(
-    run: Callable[..., tuple[int, str, str]], script: Callable[[str], tuple[str, ...]]
-) -> None:
-    _, out, _ = run("k", "--", "env", "-u", "SETNX_LOCK_HELD_TOKENS", *script(TRIES))
+def test_without_the_environment_it_finds_it_busy(run: Run) -> None:
+    _, out, _ = run("k", "--", "env", "-u", "SETNX_LOCK_HELD_TOKENS", *PYTHON, TRIES)
 
     assert out == "False\n"
 
 
-def test_a_with_lock_inside_a_with_lock_carries_both(
-    run: Callable[..., tuple[int, str, str]], script: Callable[[str], tuple[str, ...]]
-) -> None:
-    status, out, err = run("k", "--", *COMMAND, "other", "--", *script(TAKES))
+def test_what_is_no_json_is_told_and_ignored(run: Run) -> None:
+    spoilt = "SETNX_LOCK_HELD_TOKENS={secret"
+    status, out, err = run("k", "--", "env", spoilt, *PYTHON, TRIES)
 
-    assert (status, err) == (0, "")
-    assert int(out) > 0
-
-
-def test_a_with_lock_of_the_same_key_inside_does_not_wait(
-    run: Callable[..., tuple[int, str, str]], real_server: RealServer
-) -> None:
-    status, out, err = run("k", "--", *COMMAND, "-n", "k", "sh", "-c", "echo $SETNX_LOCK_FENCE")
-
-    assert (status, err) == (0, "")
-    assert int(out) > 0
-    assert not real_server.client().exists("lock:k")
+    assert (status, out) == (0, "False\n")
+    assert "SETNX_LOCK_HELD_TOKENS" in err
+    assert "secret" not in err
 
 
 def test_the_lock_stays_when_the_inner_one_has_ended(
@@ -100,11 +70,12 @@ def test_the_lock_stays_when_the_inner_one_has_ended(
     with_lock.communicate("\n", timeout=20)
 
 
-def test_what_is_no_json_is_told_and_ignored(
-    run: Callable[..., tuple[int, str, str]], script: Callable[[str], tuple[str, ...]]
-) -> None:
-    status, out, err = run("k", "--", "env", "SETNX_LOCK_HELD_TOKENS={secret", *script(TRIES))
+def test_a_reader_within_may_read_and_not_write(run: Run) -> None:
+    inner = f"{sys.executable} manage.py with_lock -n"
+    line = f"{inner} --shared report true && {inner} report true"
 
-    assert (status, out) == (0, "False\n")
-    assert "SETNX_LOCK_HELD_TOKENS" in err
-    assert "secret" not in err
+    status, _, told = run("--shared", "report", "sh", "-c", line)
+
+    assert status != 0
+    assert "would wait for itself" in told
+    assert "Traceback" not in told
