@@ -244,21 +244,21 @@ DOORS = [
         "decorators.py",
         "return self.methods is None or request.method in self.methods",
         "return True",
-        "tests/views/test_request_lock.py::test_only_the_methods_that_are_named_run_under_the_lock",
+        "tests/views/test_decorated.py::test_only_the_methods_that_are_named_run_under_the_lock",
     ),
     Mutant(
         "a view has its handle at the request",
         "decorators.py",
         "    http.lock = held\n",
         "    http.lock = None\n",
-        "tests/views/test_request_lock.py::test_the_handle_is_at_the_request_while_the_view_runs",
+        "tests/views/test_decorated.py::test_the_handle_is_at_the_request_while_the_view_runs",
     ),
     Mutant(
         "a visitor who has not logged in has no key of the user",
         "decorators.py",
         'if getattr(user, "is_anonymous", False):',
         "if False:",
-        "tests/views/test_request_lock.py::"
+        "tests/views/test_decorated.py::"
         "test_a_key_of_the_user_forbids_a_visitor_who_has_not_logged_in",
     ),
     Mutant(
@@ -296,8 +296,8 @@ DOORS = [
         "decorators.py",
         '        options.setdefault("blocking_timeout", 0)\n',
         "",
-        "tests/test_decorators_views.py::"
-        "test_every_kind_of_view_answers_409_at_once_while_its_lock_is_held",
+        "tests/views/test_decorated.py::"
+        "test_a_view_waits_for_its_lock_only_where_it_is_told_to",
     ),
     Mutant(
         "a stale fence writes nothing",
@@ -1329,7 +1329,7 @@ RULES = [
         "decorators.py",
         "if not _is_of(error, lock) or is_rolled_back_by_an_error():",
         "if True:",
-        "tests/test_views_lost.py::test_a_loss_that_a_view_finds_out_itself_is_answered_likewise",
+        "tests/views/test_decorated.py::test_a_loss_that_a_view_finds_out_itself_is_answered_likewise",
     ),
     Mutant(
         "a cancelled waiter leaves the queue",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,7 @@ from django.test import override_settings
 from django_setnx_lock import LockBusy, LockError, LockLost, lock, locked, rwlock, semaphore
 from django_setnx_lock.testing import LockTester
 from tests.databases import SECOND, second_database, state
+from tests.processes import in_thread
 from tests.settings import FAKE
 from tests.support import seams
 
@@ -70,15 +70,22 @@ def by_handle() -> None:
     lock("a").take().release()
 
 
+def by_several() -> None:
+    with lock("b", "a"):
+        pass
+
+
 WAYS = {
     "block": by_block,
     "methods": by_methods,
     "handle": by_handle,
+    "several": by_several,
     "function": locked("a")(lambda: None),
 }
+each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@each_way
 def test_what_is_let_go_in_a_transaction_is_held_until_its_commit(
     way: Callable[[], None], journal: list[str]
 ) -> None:
@@ -89,7 +96,7 @@ def test_what_is_let_go_in_a_transaction_is_held_until_its_commit(
     assert (within, journal, state("a")) == ("locked", ["commit default locked"], "open")
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@each_way
 def test_what_is_let_go_in_a_transaction_is_held_until_its_rollback(
     way: Callable[[], None], journal: list[str]
 ) -> None:
@@ -105,15 +112,6 @@ def test_a_rollback_that_was_only_marked_releases_too(journal: list[str]) -> Non
         transaction.set_rollback(True)
 
     assert (journal, state("a")) == (["rollback default locked"], "open")
-
-
-def test_what_is_let_go_outside_of_transactions_is_free_at_once() -> None:
-    with transaction.atomic():
-        pass
-
-    by_block()
-
-    assert state("a") == "open"
 
 
 def test_a_lock_around_a_transaction_is_let_go_where_its_block_ends(journal: list[str]) -> None:
@@ -143,20 +141,25 @@ def test_a_lock_is_free_before_the_commit_where_it_or_the_setting_says_so(
     assert journal == [f"commit default {then}"]
 
 
-@pytest.mark.parametrize("savepoint", [True, False])
-def test_the_commit_of_a_savepoint_does_not_release(savepoint: bool) -> None:
+def commit_savepoint() -> None:
     with transaction.atomic():
-        with transaction.atomic(savepoint=savepoint):
-            by_block()
-        after = state("a")
-
-    assert (after, state("a")) == ("locked", "open")
+        by_block()
 
 
-def test_the_rollback_of_a_savepoint_does_not_release() -> None:
+def merge_savepoint() -> None:
+    with transaction.atomic(savepoint=False):
+        by_block()
+
+
+def roll_back_savepoint() -> None:
+    with pytest.raises(Planned):
+        fail_in_transaction(by_block)
+
+
+@pytest.mark.parametrize("inner", [commit_savepoint, merge_savepoint, roll_back_savepoint])
+def test_the_end_of_a_savepoint_does_not_release(inner: Callable[[], None]) -> None:
     with transaction.atomic():
-        with pytest.raises(Planned):
-            fail_in_transaction(by_block)
+        inner()
         after = state("a")
 
     assert (after, state("a")) == ("locked", "open")
@@ -196,46 +199,52 @@ def test_a_database_without_a_transaction_is_not_waited_for(second: str) -> None
 
 def test_transactions_of_other_threads_are_not_waited_for() -> None:
     with transaction.atomic():
-        thread = threading.Thread(target=by_block)
-        thread.start()
-        thread.join(10)
+        in_thread(by_block)
 
         assert state("a") == "open"
 
 
-@pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_without_autocommit_the_end_by_hand_releases(end: str, journal: list[str]) -> None:
+@pytest.fixture
+def by_hand() -> Iterator[None]:
+    """Have the test end its transactions itself."""
     transaction.set_autocommit(False)
-    try:
-        by_block()
-        getattr(transaction, end)()
-        after = state("a")
-    finally:
-        transaction.set_autocommit(True)
-
-    assert (journal[0], after) == (f"{end} default locked", "open")
-
-
-def test_without_autocommit_an_atomic_block_is_not_the_end() -> None:
-    transaction.set_autocommit(False)
-    try:
-        with transaction.atomic():
-            by_block()
-        after = state("a")
+    yield
+    if not transaction.get_autocommit():
         transaction.rollback()
-    finally:
         transaction.set_autocommit(True)
 
-    assert (after, state("a")) == ("locked", "open")
 
-
-def test_autocommit_again_releases() -> None:
-    transaction.set_autocommit(False)
-    by_block()
-    before = state("a")
+def autocommit() -> None:
     transaction.set_autocommit(True)
 
-    assert (before, state("a")) == ("locked", "open")
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (transaction.commit, ["commit default locked"]),
+        (transaction.rollback, ["rollback default locked"]),
+        # The database commits of its own accord.
+        (autocommit, []),
+    ],
+)
+def test_without_autocommit_the_end_by_hand_releases(
+    end: Callable[[], None], told: list[str], journal: list[str]
+) -> None:
+    by_block()
+    before = state("a")
+
+    end()
+
+    assert (before, journal, state("a")) == ("locked", told, "open")
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_without_autocommit_an_atomic_block_is_not_the_end() -> None:
+    with transaction.atomic():
+        by_block()
+
+    assert state("a") == "locked"
 
 
 def test_a_connection_that_is_closed_in_its_transaction_releases() -> None:
@@ -288,39 +297,33 @@ def test_what_is_put_off_is_renewed() -> None:
         locks.assert_locked("a")
 
 
-def test_what_is_put_off_cannot_be_released_again() -> None:
-    one = lock("a")
+@pytest.mark.parametrize("keys", ["a", "ab"])
+def test_what_is_put_off_is_held_here_no_longer(keys: str) -> None:
+    one = lock(*keys)
 
     with transaction.atomic():
         held = one.take()
         held.release()
 
-        with pytest.raises(LockError, match="was released already"):
-            held.release()
-
-
-def test_a_lock_object_holds_nothing_that_was_put_off() -> None:
-    one = lock("a")
-
-    with transaction.atomic():
-        one.acquire()
-        one.release()
-
         assert one.held is None
-        with pytest.raises(LockError, match="it is not held here"):
-            one.release()
+        for release in (held.release, one.release):
+            with pytest.raises(LockError, match=r"released already|it is not held here"):
+                release()
 
 
+@pytest.mark.parametrize("others", ["", "b"])
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_what_was_put_off_can_be_taken_again_in_the_transaction(
-    reentrant: bool, journal: list[str]
+    reentrant: bool, others: str, journal: list[str]
 ) -> None:
     with transaction.atomic():
-        for _ in range(3):
-            with lock("a", reentrant=reentrant, blocking_timeout=0):
+        with lock("a", reentrant=reentrant):
+            pass
+        for _ in range(2):
+            with lock("a", *others, reentrant=reentrant, blocking_timeout=0):
                 pass
 
-    assert (journal, state("a")) == (["commit default locked"], "open")
+    assert (journal, state("a"), state("b")) == (["commit default locked"], "open", "open")
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -339,20 +342,6 @@ def test_what_was_had_again_waits_for_the_transaction_in_which_it_is_let_go(
     assert (between, within, state("a")) == ("locked", "locked", "open")
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_what_was_put_off_can_be_taken_again_together_with_another(
-    reentrant: bool, journal: list[str]
-) -> None:
-    with transaction.atomic():
-        with lock("a", reentrant=reentrant):
-            pass
-        for _ in range(2):
-            with lock("a", "b", reentrant=reentrant, blocking_timeout=0):
-                pass
-
-    assert (journal, state("a"), state("b")) == (["commit default locked"], "open", "open")
-
-
 def test_what_was_put_off_is_not_had_twice_at_a_time_without_reentrant() -> None:
     with transaction.atomic():
         by_block()
@@ -368,21 +357,18 @@ def test_whether_it_can_be_taken_again_is_not_up_to_who_had_it_before() -> None:
             assert held.owned()
 
 
-def test_readers_read_on_and_writers_wait_until_the_commit() -> None:
+def test_others_find_it_busy_and_readers_read_on_until_the_commit() -> None:
     def from_elsewhere(one: RedisLock) -> bool:
-        seen: list[bool] = []
-        thread = threading.Thread(target=lambda: seen.append(one.acquire(blocking=False)))
-        thread.start()
-        thread.join(10)
-        return seen[0]
+        return in_thread(lambda: one.acquire(blocking=False))
 
-    report = rwlock("a")
+    report = rwlock("report")
     with transaction.atomic():
+        by_block()
         with report.read():
             pass
-        within = (from_elsewhere(report.write()), from_elsewhere(report.read()))
+        within = [from_elsewhere(one) for one in (lock("a"), report.write(), report.read())]
 
-    assert within == (False, True)
+    assert within == [False, False, True]
 
 
 def test_with_the_timestamp_protocol_the_lock_outlives_the_transaction(journal: list[str]) -> None:
@@ -410,18 +396,6 @@ def test_a_permit_that_was_put_off_is_had_again() -> None:
         assert not held.lost
 
 
-def test_what_was_put_off_is_busy_for_other_threads() -> None:
-    seen: list[bool] = []
-
-    with transaction.atomic():
-        by_block()
-        thread = threading.Thread(target=lambda: seen.append(lock("a").acquire(blocking=False)))
-        thread.start()
-        thread.join(10)
-
-    assert seen == [False]
-
-
 def test_a_transaction_in_a_thread_of_an_async_caller_is_waited_for(journal: list[str]) -> None:
     def work() -> None:
         with transaction.atomic():
@@ -441,19 +415,6 @@ def test_what_is_awaited_is_free_at_once() -> None:
 
     with transaction.atomic():
         assert async_to_sync(work)() is False
-
-
-def test_several_keys_are_let_go_at_the_commit_too() -> None:
-    with transaction.atomic():
-        with lock("a", "b") as held:
-            pass
-        before = [lock(key, reentrant=False, until_commit=False).locked() for key in "ab"]
-        with pytest.raises(LockError, match="released already"):
-            held.release()
-
-    assert before == [True, True]
-    assert held.released
-    assert [lock(key).locked() for key in "ab"] == [False, False]
 
 
 def lose(*keys: str) -> None:
@@ -491,15 +452,11 @@ def test_callbacks_of_a_commit_that_was_refused_do_not_run() -> None:
     def register() -> None:
         with transaction.atomic():
             transaction.on_commit(lambda: seen.append("run"))
-            with lock("a"):
-                pass
-            lose("a")
+            work("a")
 
     with pytest.raises(LockLost):
         register()
 
-    with transaction.atomic():
-        pass
     assert seen == []
 
 
@@ -570,31 +527,17 @@ def test_the_first_commit_of_several_databases_is_refused(second: str, journal: 
     assert journal == ["rollback second open", "rollback default open"]
 
 
-def test_a_commit_by_hand_is_refused_too(journal: list[str]) -> None:
-    transaction.set_autocommit(False)
-    try:
-        with lock("a"):
-            Group.objects.create(name="a")
-        lose("a")
-
-        with pytest.raises(LockLost):
-            transaction.commit()
-    finally:
-        transaction.set_autocommit(True)
-
-    assert (journal[0], Group.objects.count()) == ("rollback default open", 0)
-
-
-def test_autocommit_again_is_refused_too() -> None:
-    transaction.set_autocommit(False)
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize("end", [transaction.commit, autocommit])
+def test_a_commit_by_hand_is_refused_too(end: Callable[[], None]) -> None:
     with lock("a"):
         Group.objects.create(name="a")
     lose("a")
 
     with pytest.raises(LockLost):
-        transaction.set_autocommit(True)
+        end()
 
-    transaction.set_autocommit(True)
+    autocommit()
     assert Group.objects.count() == 0
 
 

@@ -266,6 +266,11 @@ async def aredirects(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect("/elsewhere/")
 
 
+async def amissing(request: HttpRequest, pk: int) -> HttpResponse:
+    await awrite(request, pk)
+    raise Http404
+
+
 async def astreams(request: HttpRequest, pk: int) -> HttpResponseBase:
     await awrite(request, pk)
 
@@ -404,6 +409,7 @@ SHAPES = {
     "form-of-service": Shape(FormOfService.as_view(), 302, is_decorated=False),
     "async": asynchronous(order_lock(aplain)),
     "async-redirect": asynchronous(order_lock(aredirects), status=302),
+    "async-missing": asynchronous(order_lock(amissing), status=404),
     "async-streaming": asynchronous(order_lock(astreams)),
     "async-dispatch": asynchronous(AsyncByDispatch.as_view()),
     "async-named-method": asynchronous(AsyncByNamedMethod.as_view()),
