@@ -296,8 +296,7 @@ DOORS = [
         "decorators.py",
         '        options.setdefault("blocking_timeout", 0)\n',
         "",
-        "tests/views/test_decorated.py::"
-        "test_a_view_waits_for_its_lock_only_where_it_is_told_to",
+        "tests/views/test_decorated.py::test_a_view_waits_for_its_lock_only_where_it_is_told_to",
     ),
     Mutant(
         "a stale fence writes nothing",
