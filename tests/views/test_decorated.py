@@ -434,7 +434,7 @@ def test_the_holder_record_names_the_view_or_what_was_chosen_and_the_note(
 
 def test_the_holder_record_names_the_class_behind_a_decorated_method(rf: RequestFactory) -> None:
     def of_class(view: Any) -> Any:
-        pay = type("Pay", (View,), {"post": lambda self, request: view(request)})
+        pay: Any = type("Pay", (View,), {"post": lambda self, request: view(request)})
         return method_decorator(redis_lock("order:42"), name="dispatch")(pay).as_view()
 
     holder = holder_in(of_class, rf.post("/"))
