@@ -21,7 +21,6 @@ from django.utils.translation import gettext as _
 from ..connection import default_alias
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from ..descriptions import problem_in_short
-from ..key_template import MissingValue
 from ..options import LockOptions
 from .actions import key_of
 from .change_list import ACTION, LockedList
@@ -111,8 +110,8 @@ class LockedAdminMixin(LockedList):
             mine = take(key, timeout=self.edit_timeout, renew=False, blocking_timeout=0)
             try:
                 # In no variable: reports of errors show those.
-                editing.held = mine.adopt(tickets.get(at) or "")
-                editing.was_at = tickets.get(f"{at}:page") or ""
+                editing.held = mine.adopt(str(tickets.get(at) or ""))
+                editing.was_at = str(tickets.get(f"{at}:page") or "")
             except (LockLost, ValueError) as lost:
                 by = getattr(lost, "forced_by", "")
                 if by and not is_asked:
@@ -125,7 +124,7 @@ class LockedAdminMixin(LockedList):
             editing.busy = self._said(request, busy)
         except (LockUnavailable, ImproperlyConfigured) as error:
             editing.problem = problem_in_short(error)
-        except (LockUnsupported, MissingValue, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - the cache's, too
             editing.problem = str(error)
         try:
             yield editing
@@ -137,7 +136,7 @@ class LockedAdminMixin(LockedList):
                         tickets.set(f"{at}:page", editing.page, self.edit_timeout)
                 if editing.held and not (editing.held.released or editing.held.lost):
                     editing.held.release()
-            except Exception as error:  # noqa: BLE001 - the cache's, whose frames have the ticket
+            except Exception as error:  # noqa: BLE001 - and no log, as its frames have the ticket
                 text = _("The lock was lost: somebody else may have saved meanwhile. (%s)") % error
                 self.message_user(request, text, messages.WARNING)
             if turn:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django_redis.cache import RedisCache
+from django_redis.exceptions import ConnectionInterrupted
 
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.admin import LockedAdminMixin
@@ -595,6 +598,33 @@ def test_without_redis_the_form_opens_with_a_warning_and_is_saved(
 
     assert page.notice.startswith("Others are not kept out now;")
     assert stored(order)[0] == "Ann Moe"
+
+
+def test_without_the_cache_the_form_opens_with_a_warning_and_is_saved(
+    redis: LockTester, order: Order, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(self: Any, key: str, *more: Any, **named: Any) -> Any:
+        raise ConnectionInterrupted(None) from OSError("the cache is away")
+
+    monkeypatch.setattr(RedisCache, "get", get)
+    page = ann.open(order)
+    page.saved(customer="Ann Moe")
+
+    assert page.notice.startswith("Others are not kept out now;")
+    assert "the cache is away" in page.notice
+    assert stored(order)[0] == "Ann Moe"
+    redis.assert_released(f"form:{ann.user.pk}:order:{order.pk}")
+
+
+def test_what_others_left_in_the_place_of_a_forms_ticket_is_passed_over(
+    redis: LockTester, order: Order, ann: Person
+) -> None:
+    caches["default"].set(f"form:{ann.user.pk}:order:{order.pk}", 5)
+    page = ann.open(order)
+
+    redis.assert_locked(f"order:{order.pk}")
+    page.saved(customer="Ann Moe")
+    assert page.notice == ""
 
 
 def test_without_redis_no_newer_edit_is_overwritten(
