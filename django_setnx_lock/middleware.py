@@ -56,10 +56,7 @@ def failed(request: Any, error: LockBusy | LockUnavailable | LockLost) -> HttpRe
 
 
 def noted(error: Exception, response: Any, name: str) -> Any:
-    """Return the ``response`` to ``error``, which is logged here: once, and without a mail.
-
-    Raises ValueError, as Django does of a view, if ``name`` gave none.
-    """
+    """Return the ``response`` of ``name`` to ``error``, logged here: once, and without a mail."""
     BaseHandler().check_response(response, None, name)
     if not isinstance(error, LockBusy):
         logger.error("%s", error)

@@ -459,7 +459,7 @@ DOORS = [
     Mutant(
         "a signal that Python loses ends the wait for the lock",
         "management/with_lock/supervisor.py",
-        "signal.setitimer(signal.ITIMER_REAL, _INSISTS_EVERY, _INSISTS_EVERY)",
+        "signal.setitimer(signal.ITIMER_REAL, _ALARM, _ALARM)",
         "pass",
         "tests/management/test_interrupts.py::"
         "test_a_signal_ends_the_wait_also_where_python_loses_it_or_runs_its_handler_late",

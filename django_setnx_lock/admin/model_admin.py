@@ -110,8 +110,8 @@ class LockedAdminMixin(LockedList):
             mine = take(key, timeout=self.edit_timeout, renew=False, blocking_timeout=0)
             try:
                 # In no variable: reports of errors show those.
-                editing.held = mine.adopt(str(tickets.get(at) or ""))
-                editing.was_at = str(tickets.get(f"{at}:page") or "")
+                editing.held = mine.adopt(tickets.get(at) or "")
+                editing.was_at = tickets.get(f"{at}:page") or ""
             except (LockLost, ValueError) as lost:
                 by = getattr(lost, "forced_by", "")
                 if by and not is_asked:

@@ -163,12 +163,10 @@ def _guard(control: socket.socket, execute: Callable[[], None]) -> None:  # prag
 
 
 def _look_after(control: socket.socket, execute: Callable[[], None]) -> None:  # pragma: no cover
-    guard = os.getpid()
-    # The command, until it has ended.
-    main: list[int] = []
     try:
-        ready, to_begin = os.pipe()
-        main.append(os.fork())
+        guard, (ready, to_begin) = os.getpid(), os.pipe()
+        # The command, until it has ended.
+        main = [os.fork()]
         if main[0]:
             threading.Thread(target=_outlive_with_lock, args=(control, main), daemon=True).start()
     except (OSError, RuntimeError) as error:

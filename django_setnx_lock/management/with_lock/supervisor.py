@@ -28,7 +28,7 @@ _ENDING = TYPED | _FOR_COMMAND_ALONE | {signal.SIGHUP, signal.SIGTERM}
 _LOOKS, _LONGEST_LOOK, _SHORTEST_LOOK = 60, 0.5, 0.01
 # After how many seconds a signal is seen to again: its handler is not run before the end of a sleep
 # that begins as it comes, and what that raises in a finalizer is lost.
-_INSISTS_EVERY = 0.5
+_ALARM = 0.5
 #: How long before the end of its lease a command is dead whose lock cannot be renewed; of a lease.
 MARGIN = 0.1
 
@@ -69,10 +69,10 @@ class Supervisor:
             # None: not set from Python, so that it could not be put back.
             if signal.getsignal(signum) not in (None, signal.SIG_IGN):
                 self._before[signum] = signal.signal(signum, self._on_signal)
-        # Else somebody has a timer of their own.
+        # Else the timer is somebody's own.
         if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
-            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._insist)
-            signal.setitimer(signal.ITIMER_REAL, _INSISTS_EVERY, _INSISTS_EVERY)
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_signal)
+            signal.setitimer(signal.ITIMER_REAL, _ALARM, _ALARM)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,23 +137,21 @@ class Supervisor:
             self._say(message)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        self._came.append(signum)
-        self._insist()
-        if self._child is not None:
+        if signum != signal.SIGALRM:
+            self._came.append(signum)
+        if self._is_taking:
+            self._end_if_asked()
+        elif self._child is not None:
             self._pass_on(self._taken[0], self._child)
 
-    def _insist(self, *_: object) -> None:
-        """End the taking of the lock if a signal came, but do not break off the undoing of it."""
+    def _end_if_asked(self) -> None:
+        """Raise for a signal that came, but do not break off what undoes the grant upon one."""
         error = sys.exc_info()[1]
         while error is not None and error is not self._ended_by:
             error = error.__context__
-        if self._is_taking and error is None:
-            self._end_if_asked()
-
-    def _end_if_asked(self) -> None:
-        for signum in self._came:
-            status = statuses.killed_by(signum)
-            self._ended_by = KeyboardInterrupt() if signum == signal.SIGINT else SystemExit(status)
+        if self._came and error is None:
+            is_typed, status = self._came[0] == signal.SIGINT, statuses.killed_by(self._came[0])
+            self._ended_by = KeyboardInterrupt() if is_typed else SystemExit(status)
             raise self._ended_by
 
     def _pass_on(self, held: LockHandle, child: Child) -> None:
