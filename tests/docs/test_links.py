@@ -101,6 +101,8 @@ def leads_somewhere(link: str, folder: Path) -> bool:
 def test_every_link_of_a_file_of_the_repository_leads_to_another(name: str) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", ROOT.joinpath(name).read_text())
     own = [link for link in links if "://" not in link]
+    if not (ROOT / "bench").is_dir():  # as in a source distribution
+        own = [link for link in own if not link.startswith("bench/")]
 
     assert [link for link in own if not leads_somewhere(link, (ROOT / name).parent)] == []
     assert [link for link in links if link.startswith(DOCS)] == []
