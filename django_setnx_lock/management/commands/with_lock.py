@@ -156,8 +156,7 @@ class Command(Program):
             if wait is not None:
                 message = "" if is_quiet and self.is_program else str(busy)
                 raise CommandError(message, returncode=options["busy_code"]) from busy
-            message = "" if is_quiet else f"waiting: {busy}"
-        self.say(message)
+            self.say("" if is_quiet else f"waiting: {busy}")
         return supervisor.take(lock, None)
 
 
