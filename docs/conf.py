@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -55,6 +56,9 @@ html_theme = "furo"
 html_title = f"{project} {version}"
 html_baseurl = DOCS
 html_static_path: list[str] = []
+# Without a button to the source of a page, which would be outside of all landmarks.
+html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}
+html_copy_source = False
 
 
 # What users make themselves; the rest of the classes they are given.
@@ -98,26 +102,52 @@ def put_drawings_in(app: Sphinx, doctree: nodes.document) -> None:
             image.replace_self(nodes.raw("", drawing, format="html"))
 
 
-def let_everybody_in(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object
-) -> None:
-    """Mend what Sphinx and the theme leave out for keyboards and for readers of the screen.
+def leave_out_empty_heads(app: Sphinx, doctree: nodes.document) -> None:
+    """Leave out the head of a table whose columns have no titles."""
+    for head in list(doctree.findall(nodes.thead)):
+        if not head.astext().strip():
+            head.parent.remove(head)
 
-    The keyboard scrolls a block of code, the captions of the contents have a level, and the empty
-    corner of a table is no heading.
-    """
+
+def make_accessible(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Give captions a level, and take the role of a heading from empty cells."""
     for part in ("body", "furo_navigation_tree"):
-        text = context.get(part) or ""
-        text = text.replace('<th class="head"><p></p></th>', '<td class="head"></td>')
-        text = text.replace('role="heading">', 'role="heading" aria-level="2">')
-        context[part] = text.replace("<pre>", '<pre tabindex="0">')
+        if part in context:
+            text = context[part].replace('role="heading"', 'role="heading" aria-level="2"')
+            context[part] = re.sub(r'<th class="head">(<p>\s*</p>)?</th>', "<td></td>", text)
+    context["metatags"] = context.get("metatags", "") + STYLE
+
+
+# The links of a page's contents are large enough for a finger.
+STYLE = "<style>.toc-tree li a { display: inline-block; padding: 0.25rem 0 }</style>"
+
+# What is wider than the screen can be scrolled with the keys, and both sidebars have a name.
+SCRIPT = """
+function focusWhatScrolls() {
+  for (const box of document.querySelectorAll("pre, .table-wrapper")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+function nameSidebars() {
+  document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
+  document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
+}
+addEventListener("load", focusWhatScrolls);
+addEventListener("load", nameSidebars);
+addEventListener("resize", focusWhatScrolls);
+"""
 
 
 def setup(app: Sphinx) -> None:
     """Have Sphinx call these."""
+    app.connect("doctree-read", leave_out_empty_heads)
+    # After furo has made its navigation.
+    app.connect("html-page-context", make_accessible, priority=900)
+    app.add_js_file(None, body=SCRIPT)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("autodoc-process-docstring", leave_to_class)
     # Before Sphinx collects the images that it copies.
     app.connect("doctree-read", put_drawings_in, priority=400)
-    # After the theme, which makes the contents beside the page.
-    app.connect("html-page-context", let_everybody_in, priority=900)

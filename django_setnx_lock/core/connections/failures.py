@@ -18,11 +18,11 @@ _CAUSES = {
     "memory": "Redis is out of memory and refuses writes",
     "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
     "undeclared": (
-        "this server lets scripts touch none but the keys that they were told of: set PROTOCOL in "
+        "this server lets scripts touch only the keys that were declared to them: set PROTOCOL in "
         "SETNX_LOCK to 'hosted' (without Django, protocol='hosted' of the lock), see "
         f"{docs_url('redis', 'hosted-servers')}"
     ),
-    "replicas": "the primary hears of fewer replicas than its min-replicas-to-write",
+    "replicas": "the primary has fewer replicas than its min-replicas-to-write",
     "denied": "Redis refuses the credentials or their ACL lacks a right",
     "moving": "its slot is being moved to another node of the cluster",
     "server": "Redis answered with an error",
