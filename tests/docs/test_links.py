@@ -125,3 +125,12 @@ def test_the_metadata_link_to_the_documentation_and_the_changes() -> None:
     assert urls["Documentation"] == DOCS
     assert urls["Changelog"] == f"{urls['Source']}/blob/main/CHANGELOG.md"
     assert set(urls) == {"Documentation", "Changelog", "Source", "Issues"}
+
+
+def test_there_is_one_version_throughout() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    version = setup["metadata"]["version"]
+    changes = ROOT.joinpath("CHANGELOG.md").read_text()
+
+    assert re.findall(r"^## (.+)$", changes, re.MULTILINE)[:2] == ["Unreleased", version]
