@@ -340,7 +340,7 @@ DOORS = [
         "key_template.py",
         'return _TYPE.sub(">", self.text)',
         "return self.text",
-        "tests/test_labels.py::test_one_lock_is_one_label_through_each_door",
+        "tests/test_doors.py::test_one_row_is_one_key_and_one_label_through_each_door",
     ),
     Mutant(
         "what was made of the settings is forgotten when they change",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.servers import FakeServer
 
 REDIS = "django_redis.cache.RedisCache"
+SHARDED = "django_redis.client.ShardClient"
 DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/troubleshooting.md")
 
 
@@ -42,7 +43,7 @@ def found(**settings: Any) -> dict[str | None, str]:
     }
 
 
-WELL = {
+WELL: dict[str, Any] = {
     "CACHES": {"default": redis_cache("redis://h:6379/0"), "locks": redis_cache()},
     "SETNX_LOCK": {"CACHE": "locks"},
 }
@@ -59,143 +60,133 @@ def with_locks_cache(cache: dict[str, Any]) -> dict[str, Any]:
 # What is wrong with a cache that the kit for tests replaces.
 OF_THE_CACHE = {
     "E003": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-    "E004": redis_cache(CLIENT_CLASS="django_redis.client.ShardClient"),
+    "E004": redis_cache(CLIENT_CLASS=SHARDED),
     "E015": redis_cache("h:6379"),
 }
 
 
-def test_a_project_that_is_set_up_well_hears_nothing() -> None:
-    assert found(**WELL) == {}
-
-
-def test_e001_names_an_unknown_option_and_the_one_that_was_meant() -> None:
-    messages = found(**with_options(TIMEOUTS=3))
-
-    assert list(messages) == ["django_setnx_lock.E001"]
-    assert "'TIMEOUTS'" in messages["django_setnx_lock.E001"]
-    assert "'TIMEOUT'" in messages["django_setnx_lock.E001"]
-
-
-def test_e001_lists_the_options_when_none_is_close() -> None:
-    messages = found(**with_options(QQQQ=3))
-
-    assert "KEY_PREFIX" in messages["django_setnx_lock.E001"]
-
-
-def test_e001_refuses_a_setting_that_is_no_dict() -> None:
-    messages = found(SETNX_LOCK=["CACHE"])
-
-    assert "must be a dict" in messages["django_setnx_lock.E001"]
-
-
-def test_e002_names_the_missing_cache_and_those_there_are() -> None:
-    messages = found(**{**WELL, "SETNX_LOCK": {"CACHE": "lokcs"}})
-
-    assert list(messages) == ["django_setnx_lock.E002"]
-    assert "'lokcs'" in messages["django_setnx_lock.E002"]
-    assert "'locks'" in messages["django_setnx_lock.E002"]
-
-
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "django.core.cache.backends.locmem.LocMemCache",
-        "django.core.cache.backends.redis.RedisCache",
-    ],
-)
-def test_e003_refuses_a_cache_that_is_not_django_redis(backend: str) -> None:
-    messages = found(**with_locks_cache({"BACKEND": backend, "LOCATION": "redis://h"}))
-
-    assert list(messages) == ["django_setnx_lock.E003"]
-    assert backend in messages["django_setnx_lock.E003"]
-
-
-def test_e004_refuses_a_sharded_cache() -> None:
-    sharded = redis_cache(
-        ["redis://a", "redis://b"], CLIENT_CLASS="django_redis.client.ShardClient"
-    )
-
-    messages = found(**with_locks_cache(sharded))
-
-    assert list(messages) == ["django_setnx_lock.E004"]
-
-
 CLUSTER = "django_setnx_lock.cluster.ClusterClient"
+EMBEDDED = "example_project.caches.EmbeddedConnectionFactory"
 
 
-def test_a_cluster_is_as_good_as_a_server() -> None:
-    caches = {
-        "default": redis_cache("redis://h:6379/0"),
-        "locks": redis_cache(["redis://a:7000/0", "redis://b:7000"], CLIENT_CLASS=CLUSTER),
-    }
-
-    assert found(**{**WELL, "CACHES": caches}) == {}
+def clustered(location: str | list[str]) -> dict[str, Any]:
+    return redis_cache(location, CLIENT_CLASS=CLUSTER)
 
 
-@pytest.mark.parametrize("location", ["redis://a:7000/1", "unix:///run/redis.sock?db=0"])
-def test_e012_refuses_a_cluster_with_databases_or_sockets(location: str) -> None:
-    caches = {
-        "default": redis_cache("redis://h:6379/0"),
-        "locks": redis_cache(location, CLIENT_CLASS=CLUSTER),
-    }
-
-    messages = found(**{**WELL, "CACHES": caches})
-
-    assert "redis://host:port/0" in messages["django_setnx_lock.E012"]
-
-
-def test_e012_refuses_a_cluster_among_the_masters_of_a_redlock() -> None:
-    caches = {
-        "default": redis_cache("redis://h:6379/0"),
-        "r1": redis_cache("redis://a/0"),
-        "r2": redis_cache("redis://b/0"),
-        "r3": redis_cache("redis://c:7000/0", CLIENT_CLASS=CLUSTER),
-    }
-
-    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": ("r1", "r2", "r3")})
-
-    assert "'r3' is a cluster" in messages["django_setnx_lock.E012"]
-
-
-def test_w002_knows_that_a_cluster_has_one_database() -> None:
-    caches = {"default": redis_cache("redis://a:7000/0", CLIENT_CLASS=CLUSTER)}
-
-    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": "default"})
-
-    assert "another cluster" in messages["django_setnx_lock.W002"]
-
-
-def sentinel_cache(*hosts: str, location: str = "redis://shop/1", **options: Any) -> dict[str, Any]:
+def sentinels(hosts: str, location: str = "redis://shop/1") -> dict[str, Any]:
     factory = "django_redis.pool.SentinelConnectionFactory"
-    sentinels = [(host, 26379) for host in hosts]
-    return redis_cache(location, CONNECTION_FACTORY=factory, SENTINELS=sentinels, **options)
+    options = {"SENTINELS": [(host, 26379) for host in hosts]}
+    return redis_cache(location, CONNECTION_FACTORY=factory, **options)
 
 
-def with_sentinels(other: dict[str, Any], **options: Any) -> dict[str, Any]:
-    locks = sentinel_cache("a", "b", "c", **options)
+def beside(other: dict[str, Any], locks: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the locks in a cache of their own, beside the default one."""
     return {**WELL, "CACHES": {"default": other, "locks": locks}}
 
 
-def test_e013_refuses_two_caches_of_other_sentinels_that_share_a_pool() -> None:
-    messages = found(**with_sentinels(sentinel_cache("d", "e", "f")))
-
-    assert list(messages) == ["django_setnx_lock.E013"]
-    assert "'locks' and 'default'" in messages["django_setnx_lock.E013"]
+def in_one(cache: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the locks in the only cache."""
+    return {"CACHES": {"default": cache}, "SETNX_LOCK": {}}
 
 
-@pytest.mark.parametrize("location", ["redis://shop/0", "redis://other/1"])
-def test_e013_is_content_with_another_database_or_service(location: str) -> None:
-    assert found(**with_sentinels(sentinel_cache("d", "e", "f", location=location))) == {}
+def in_masters(*aliases: str) -> dict[str, Any]:
+    """Settings with a Redlock on the caches of these aliases."""
+    caches = {f"r{n}": redis_cache(f"redis://h{n}:6379/1") for n in (1, 2, 3)}
+    caches |= {"default": redis_cache("redis://h:6379/0"), "again": redis_cache("redis://h1/2")}
+    caches["cluster"] = clustered("redis://c:7000/0")
+    return {"CACHES": caches, "SETNX_LOCK": {"CACHE": aliases}}
 
 
-def test_w001_is_not_said_where_a_wait_outlasts_a_failover() -> None:
-    assert found(**with_sentinels(redis_cache("redis://h:6379/0"), SOCKET_TIMEOUT=1)) == {}
+# Settings, the one check that says something of them, and the facts that it names.
+FOUND: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
+    "a misspelt option": (with_options(TIMEOUTS=3), "E001", ("'TIMEOUTS'", "'TIMEOUT'")),
+    "an option like no other": (with_options(QQQQ=3), "E001", ("KEY_PREFIX",)),
+    "a misspelt cache": (with_options(CACHE="lokcs"), "E002", ("'lokcs'", "'locks'")),
+    **{f"the alias {alias}": (with_options(CACHE=alias), "E002", ()) for alias in (["x"], None, 3)},
+    "two masters": (in_masters("r1", "r2"), "E002", ("at least",)),
+    "one master twice": (in_masters("r1", "r2", "r1"), "E002", ("'r1' and 'r1'", "one server")),
+    "two masters on one server": (in_masters("r1", "r2", "again"), "E002", ("'r1' and 'again'",)),
+    **{
+        f"the {kind} of Django": (
+            with_locks_cache({"BACKEND": f"django.core.cache.backends.{kind}", "LOCATION": "h"}),
+            "E003",
+            (kind,),
+        )
+        for kind in ("locmem.LocMemCache", "redis.RedisCache")
+    },
+    "a sharded cache": (
+        with_locks_cache(redis_cache(["redis://a"], CLIENT_CLASS=SHARDED)),
+        "E004",
+        (),
+    ),
+    **{
+        f"a cluster at {where}": (with_locks_cache(clustered(where)), "E012", ("://host:port/0",))
+        for where in ("redis://a:7000/1", "unix:///run/redis.sock?db=0")
+    },
+    "a cluster among masters": (in_masters("r1", "r2", "cluster"), "E012", ("'cluster' is a",)),
+    "sentinels that share a pool": (
+        beside(sentinels("def"), sentinels("abc")),
+        "E013",
+        ("'locks' and 'default'",),
+    ),
+    "the default cache": (in_one(redis_cache()), "W002", ()),
+    "the only database of a cluster": (in_one(clustered("redis://a:7/0")), "W002", ("another cl",)),
+    "another cache in the database": (
+        with_locks_cache(redis_cache("redis://user:secret@h/0")),
+        "W002",
+        ("'default'",),
+    ),
+    "two caches of one service": (beside(sentinels("cba"), sentinels("abc")), "W002", ()),
+    "a database in the path and in the query": (
+        beside(redis_cache("redis://h:1/2"), redis_cache("redis://h:1?db=2")),
+        "W002",
+        (),
+    ),
+}
 
 
-def test_w002_sees_two_caches_of_one_service() -> None:
-    messages = found(**with_sentinels(sentinel_cache("c", "b", "a")))
+@pytest.mark.parametrize(("settings", "number", "named"), FOUND.values(), ids=FOUND)
+def test_what_is_wrong_with_the_settings_is_told(
+    settings: dict[str, Any], number: str, named: tuple[str, ...]
+) -> None:
+    messages = found(**settings)
 
-    assert list(messages) == ["django_setnx_lock.W002"]
+    assert list(messages) == [f"django_setnx_lock.{number}"]
+    text = messages[f"django_setnx_lock.{number}"]
+    assert [one for one in named if one not in text] == []
+    assert "secret" not in text
+
+
+def test_a_setting_that_is_no_dict_is_told() -> None:
+    assert "must be a dict" in found(SETNX_LOCK=["CACHE"])["django_setnx_lock.E001"]
+
+
+FINE: dict[str, dict[str, Any]] = {
+    "a server": WELL,
+    "a cluster": with_locks_cache(clustered(["redis://a:7000/0", "redis://b:7000"])),
+    "masters": in_masters("r1", "r2", "r3"),
+    "sentinels with another database": beside(sentinels("def", "redis://shop/0"), sentinels("abc")),
+    "sentinels of another service": beside(sentinels("def", "redis://other/1"), sentinels("abc")),
+    "another database": with_locks_cache(redis_cache("redis://h:6379/9")),
+    "another database of the query": beside(
+        redis_cache("redis://h:1?db=1"), redis_cache("redis://h:1?db=2")
+    ),
+    "another database of a socket": beside(
+        redis_cache("unix:///run/redis.sock?db=0"), redis_cache("unix:///run/redis.sock?db=1")
+    ),
+    "a factory of the project": with_locks_cache(
+        redis_cache("embedded:///1", SOCKET_TIMEOUT=None, CONNECTION_FACTORY=EMBEDDED)
+    ),
+    "a strange cache without locks": {
+        **WELL,
+        "CACHES": {**WELL["CACHES"], "strange": redis_cache("h:port")},
+    },
+}
+
+
+@pytest.mark.parametrize("settings", FINE.values(), ids=FINE)
+def test_a_project_that_is_set_up_well_hears_nothing(settings: dict[str, Any]) -> None:
+    assert found(**settings) == {}
 
 
 LOCK_FAILURE = "django_setnx_lock.views.lock_failure"
@@ -227,39 +218,6 @@ def test_a_value_that_an_option_cannot_have_is_refused(option: str) -> None:
         assert not found(**with_options(**{option: value}))
 
 
-def test_connections_of_a_factory_of_ones_own_are_left_alone() -> None:
-    factory = "example_project.caches.EmbeddedConnectionFactory"
-    cache = redis_cache("embedded:///1", SOCKET_TIMEOUT=None, CONNECTION_FACTORY=factory)
-
-    assert found(**with_locks_cache(cache)) == {}
-
-
-def test_w002_warns_when_locks_are_in_the_default_cache() -> None:
-    messages = found(CACHES={"default": redis_cache()}, SETNX_LOCK={})
-
-    assert list(messages) == ["django_setnx_lock.W002"]
-
-
-def test_w002_warns_when_another_cache_shares_the_database() -> None:
-    messages = found(**with_locks_cache(redis_cache("redis://user:secret@h/0")))
-
-    assert "'default'" in messages["django_setnx_lock.W002"]
-    assert "secret" not in messages["django_setnx_lock.W002"]
-
-
-def test_the_same_server_with_another_database_is_fine() -> None:
-    assert found(**with_locks_cache(redis_cache("redis://h:6379/9"))) == {}
-
-
-def test_sockets_with_different_databases_are_told_apart() -> None:
-    caches = {
-        "default": redis_cache("unix:///run/redis.sock?db=0"),
-        "locks": redis_cache("unix:///run/redis.sock?db=1"),
-    }
-
-    assert found(CACHES=caches, SETNX_LOCK={"CACHE": "locks"}) == {}
-
-
 def test_checks_open_no_connection(fake_server: FakeServer) -> None:
     fake_server.connected = False
 
@@ -283,49 +241,6 @@ def test_each_check_has_a_section_in_the_docs() -> None:
 
     assert len(numbers) > 10
     assert numbers <= set(re.findall(r"^### ([EW]\d{3})$", DOCS.read_text(), re.MULTILINE))
-
-
-@pytest.mark.parametrize("alias", [["default"], None, 3])
-def test_e002_refuses_an_alias_that_is_no_name(alias: Any) -> None:
-    assert list(found(**{**WELL, "SETNX_LOCK": {"CACHE": alias}})) == ["django_setnx_lock.E002"]
-
-
-@pytest.mark.parametrize(
-    ("aliases", "why"),
-    [
-        (["r1", "r2"], "at least"),
-        (["r1", "r2", "r1"], "'r1' and 'r1' of a Redlock are one server"),
-        (["r1", "r2", "again"], "'r1' and 'again' of a Redlock are one server"),
-        (["r1", "r2", "r3"], None),
-    ],
-)
-def test_e002_refuses_caches_that_are_no_masters_of_a_redlock(
-    aliases: list[str], why: str | None
-) -> None:
-    caches = {f"r{n}": redis_cache(f"redis://h{n}:6379/1") for n in (1, 2, 3)}
-    caches |= {"default": redis_cache("redis://h:6379/0"), "again": redis_cache("redis://h1/2")}
-
-    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": aliases})
-
-    assert list(messages) == (["django_setnx_lock.E002"] if why else [])
-    assert (why or "") in "".join(messages.values())
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "warned"),
-    [
-        ("redis://h:1?db=1", "redis://h:1?db=2", False),
-        ("redis://h:1/2", "redis://h:1?db=2", True),
-        ("redis://h", "redis://user:secret@h:6379/0", True),
-        ("redis://h:abc/1", "redis://h:1/1", False),
-    ],
-)
-def test_w002_reads_locations_as_redis_py_does(one: str, other: str, warned: bool) -> None:
-    caches = {"default": redis_cache(one), "locks": redis_cache(other)}
-
-    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": "locks"})
-
-    assert ("django_setnx_lock.W002" in messages) is warned
 
 
 def told_of(cache: dict[str, Any]) -> CheckMessage:
@@ -353,19 +268,6 @@ def test_e015_tells_of_options_that_make_no_client(options: dict[str, Any]) -> N
     message = told_of(redis_cache("redis://of-its-own:6379/1", **options))
 
     assert "the cache 'locks'" in message.msg
-
-
-def test_a_cache_without_locks_may_be_as_it_likes() -> None:
-    strange = {"strange": redis_cache("h:port"), "default": redis_cache("redis://h:6379/0")}
-
-    assert found(**{**WELL, "CACHES": {**strange, "locks": redis_cache()}}) == {}
-
-
-def test_a_factory_of_the_project_may_understand_any_location() -> None:
-    factory = "example_project.caches.EmbeddedConnectionFactory"
-    own = redis_cache("own://h", CONNECTION_FACTORY=factory)
-
-    assert found(**with_locks_cache(own)).keys() <= {"django_setnx_lock.W002"}
 
 
 @pytest.mark.usefixtures("in_tests")

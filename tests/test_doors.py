@@ -1,7 +1,9 @@
-"""Every door gives one row one key."""
+"""Every door gives one row one key and one label, in signals and in metrics."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -13,75 +15,58 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
+from django.views import View
+from prometheus_client import CollectorRegistry
 
-from django_setnx_lock import KeyTemplate, inspector, lock, redis_lock
+from django_setnx_lock import KeyTemplate, lock, locked, redis_lock, rwlock, semaphore, signals
 from django_setnx_lock.admin import locked_action
 from django_setnx_lock.contrib.celery import locked_task
+from django_setnx_lock.contrib.prometheus import LockCollector, LockMetrics
 from django_setnx_lock.management import LockedCommand
+from django_setnx_lock.views import LockedViewMixin
 from tests.contrib import shop  # noqa: F401 - the tasks are of its app
+from tests.contrib.expositions import Exposed
 from tests.rows.models import Label, Parcel, Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    Door = Callable[[models.Model, str], None]
+    Door = Callable[[models.Model, str], object]
 
 pytestmark = pytest.mark.django_db
 
 CODE = uuid.UUID("c0ffee00-1234-4abc-8def-0123456789ab")
-
-keys: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def nothing_seen() -> None:
-    keys.clear()
+LABEL = "row:<pk>"
 
 
-def look(*args: Any, **kwargs: Any) -> HttpResponse:
-    keys.extend(one.key for one in inspector().find().locks)
+def view(request: HttpRequest, pk: Any) -> HttpResponse:
     return HttpResponse()
+
+
+def work(pk: Any) -> None:
+    pass
+
+
+class Mixed(LockedViewMixin, View):
+    lock_key = LABEL
+
+    def post(self, request: HttpRequest, pk: Any) -> HttpResponse:
+        return HttpResponse()
 
 
 def kind_of(row: models.Model) -> str:
     return "int" if isinstance(row.pk, int) else "uuid"
 
 
-def by_view(decorate: Callable[..., Any], pk: object) -> None:
-    @decorate
-    def view(request: HttpRequest, pk: Any) -> HttpResponse:
-        return look()
-
-    view(RequestFactory().post("/"), pk)
+def typed(row: models.Model) -> str:
+    return f"row:<pk:{kind_of(row)}>"
 
 
-def plain(row: models.Model, text: str) -> None:
-    with lock(f"row:{row.pk}"):
-        look()
+def post(view: Any, pk: object) -> Any:
+    return view(RequestFactory().post("/"), pk=pk)
 
 
-def template(row: models.Model, text: str) -> None:
-    with lock(KeyTemplate("row:<row.pk>").format(row=row)):
-        look()
-
-
-def converted(row: models.Model, text: str) -> None:
-    by_view(redis_lock("row:<pk>"), row.pk)
-
-
-def typed(row: models.Model, text: str) -> None:
-    by_view(redis_lock(f"row:<pk:{kind_of(row)}>"), text)
-
-
-def acted(row: models.Model, text: str) -> None:
-    act(row, "row:<pk>")
-
-
-def acted_typed(row: models.Model, text: str) -> None:
-    act(row, f"row:<pk:{kind_of(row)}>")
-
-
-def act(row: models.Model, text: str) -> list[str]:
+def act(row: models.Model, template: str) -> list[str]:
     """Run an action on all rows of the kind of ``row``; return what the user is told."""
     said: list[str] = []
 
@@ -92,30 +77,27 @@ def act(row: models.Model, text: str) -> list[str]:
     request = RequestFactory().post("/")
     request.user = AnonymousUser()
     rows = type(row)._base_manager.all()
-    locked_action(text)(look)(Talking(type(row), AdminSite()), request, rows)
+    action = locked_action(template)(lambda *given: None)
+    action(Talking(type(row), AdminSite()), request, rows)
     return said
 
 
 @locked_task("row:<pk:int>")
 def by_number(pk: Any) -> None:
-    look()
+    pass
 
 
 @locked_task("row:<pk:uuid>")
 def by_uuid(pk: Any) -> None:
-    look()
+    pass
 
 
 def task(row: models.Model, text: str) -> None:
     (by_number if kind_of(row) == "int" else by_uuid)(text)
 
 
-def command(row: models.Model, text: str) -> None:
-    call_command(looking(f"row:<pk:{kind_of(row)}>"), text)
-
-
-def looking(template: str) -> BaseCommand:
-    class Looking(LockedCommand):
+def command(template: str) -> BaseCommand:
+    class Command(LockedCommand):
         lock_key = template
         requires_system_checks = ()
 
@@ -123,48 +105,121 @@ def looking(template: str) -> BaseCommand:
             parser.add_argument("pk")
 
         def handle(self, *args: Any, **options: Any) -> None:
-            look()
+            pass
 
-    return Looking()
-
-
-DOORS: list[Door] = [
-    *(plain, template, converted, typed, acted, acted_typed, task, command),
-]
+    return Command()
 
 
-@pytest.mark.usefixtures("listed_at_once")
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def enter(one: Any) -> None:
+    with one:
+        pass
+
+
+# Each is given the row, and its key as a text.
+DOORS: dict[str, Door] = {
+    "plain code": lambda row, text: enter(lock(f"row:{row.pk}")),
+    "several keys": lambda row, text: enter(lock(f"row:{row.pk}", f"row:{row.pk}")),
+    "a reader": lambda row, text: enter(rwlock(f"row:{row.pk}").read()),
+    "a permit": lambda row, text: enter(semaphore(f"row:{row.pk}", 2)),
+    "a template": lambda row, text: enter(lock(KeyTemplate(typed(row)).format(pk=row.pk))),
+    "a view": lambda row, text: post(redis_lock(LABEL)(view), row.pk),
+    "a typed view": lambda row, text: post(redis_lock(typed(row))(view), text),
+    "a view with a callable": lambda row, text: post(
+        redis_lock(lambda request, pk: f"row:{pk}")(view), row.pk
+    ),
+    "a view with the mixin": lambda row, text: post(Mixed.as_view(), row.pk),
+    "a function": lambda row, text: locked(typed(row))(work)(text),
+    "an action": lambda row, text: act(row, LABEL),
+    "a typed action": lambda row, text: act(row, typed(row)),
+    "a command": lambda row, text: call_command(command(typed(row)), text),
+    "a task": task,
+    "with_lock": lambda row, text: call_command("with_lock", f"row:{text}", "true"),
+}
+
+
+@pytest.fixture
+def seen() -> Iterator[set[tuple[str, str]]]:
+    """Give the keys and labels that the signals of the test carry."""
+    found: set[tuple[str, str]] = set()
+
+    def receive(*, key: str, template: str, **about: object) -> None:
+        found.add((key, template))
+
+    sent = (signals.lock_acquired, signals.lock_released)
+    for signal in sent:
+        signal.connect(receive)
+    yield found
+    for signal in sent:
+        signal.disconnect(receive)
+
+
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", ["number", "uuid", "relation"])
-def test_a_row_has_one_key_by_every_door(door: Door, kind: str) -> None:
-    row: models.Model
+def test_one_row_is_one_key_and_one_label_through_each_door(
+    door: str, kind: str, seen: set[tuple[str, str]]
+) -> None:
+    row: Any
     if kind == "number":
         row = Ticket.objects.create(pk=42, code="a")
     else:
         row = Parcel.objects.create(pk=CODE)
     if kind == "relation":
         row = Label.objects.create(parcel=row)
-    type(row)._base_manager.get(pk=row.pk)
+    text = "42" if kind == "number" else str(CODE)
+    registry = CollectorRegistry()
+    metrics = LockMetrics(registry)
+    metrics.connect()
+    try:
+        DOORS[door](row, text)
+    finally:
+        metrics.disconnect()
 
-    door(row, "42" if kind == "number" else str(CODE))
-
-    assert keys == ["row:42" if kind == "number" else f"row:{CODE}"]
-
-
-def test_a_task_raises_value_error_for_another_spelling() -> None:
-    with pytest.raises(ValueError, match="<pk> is '042', and has to be written '42'"):
-        task(Ticket(pk=42), "042")
-
-
-def test_a_command_is_used_wrongly_with_another_spelling() -> None:
-    with pytest.raises(CommandError, match="<pk> is '042', and has to be written '42'") as caught:
-        call_command(looking("row:<pk:int>"), "042")
-
-    assert caught.value.returncode == 64
+    assert seen == {(f"row:{text}", LABEL)}
+    assert Exposed(registry).values("setnx_lock_outcomes_total", "template") == {LABEL}
+    assert Exposed(registry).values("setnx_lock_hold_seconds_count", "template") == {LABEL}
 
 
-def test_an_action_skips_a_row_by_another_spelling_and_says_so() -> None:
+@pytest.mark.usefixtures("listed_at_once")
+def test_what_a_scrape_finds_in_redis_has_the_label_too() -> None:
+    with lock("row:7"), lock(KeyTemplate("row:<pk:int>").format(pk=8)):
+        exposed = Exposed(LockCollector())
+
+    assert exposed.values("setnx_lock_locks", "template") == {LABEL}
+
+
+def test_a_template_counts_from_when_it_is_made(seen: set[tuple[str, str]]) -> None:
+    enter(lock("brand new:7"))
+    KeyTemplate("brand new:<pk:uuid>")
+    enter(lock("brand new:7"))
+
+    assert {label for _, label in seen} == {"", "brand new:<pk>"}
+
+
+def unpickled(key: str) -> str:
+    found: str = pickle.loads(pickle.dumps(key))  # noqa: S301 - it is our own
+    return found
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, unpickled])
+def test_a_copy_of_a_key_is_the_same_text_with_the_same_label(
+    copied: Callable[[str], str], seen: set[tuple[str, str]]
+) -> None:
+    key = copied(KeyTemplate("of-a-copy:<row.pk:int>").format(row=Ticket(pk=7)))
+
+    enter(lock(key))
+
+    assert hash(key) == hash("of-a-copy:7")
+    assert seen == {("of-a-copy:7", "of-a-copy:<row.pk>")}
+
+
+def test_another_spelling_is_refused_as_each_door_refuses() -> None:
+    message = "<pk> is '042', and has to be written '42'"
+
+    with pytest.raises(ValueError, match=message):
+        by_number("042")
+    with pytest.raises(CommandError, match=message) as caught:
+        call_command(command("row:<pk:int>"), "042")
     said = act(Ticket.objects.create(code="042"), "row:<code:int>")
 
-    assert keys == []
+    assert caught.value.returncode == 64
     assert "<code> is '042', and has to be written '42'" in said[0]

@@ -28,6 +28,8 @@ from django_setnx_lock.testing import LockTester
 from tests.processes import in_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.servers import FakeServer
 
 
@@ -45,24 +47,24 @@ def test_locks_of_one_key_exclude_each_other_and_no_others() -> None:
         assert in_thread(lambda: lock("order:43").acquire(blocking=False)) is True
 
 
-def test_the_settings_give_the_lease_the_wait_and_the_prefix() -> None:
-    with override_settings(SETNX_LOCK={"TIMEOUT": 7, "BLOCKING_TIMEOUT": 3, "KEY_PREFIX": "x:"}):
-        one, several = lock("a"), lock("a", "b")
+@pytest.mark.parametrize(
+    ("settings", "options", "expected"),
+    [
+        ({}, {}, (30.0, 10.0, "lock:")),
+        ({"TIMEOUT": 7, "BLOCKING_TIMEOUT": 3, "KEY_PREFIX": "x:"}, {}, (7.0, 3.0, "x:")),
+        ({"TIMEOUT": 7}, {"timeout": 2, "blocking_timeout": None}, (2.0, None, "lock:")),
+    ],
+)
+def test_the_lease_the_wait_and_the_prefix_are_those_of_the_lock_or_of_the_settings(
+    settings: dict[str, Any], options: dict[str, Any], expected: tuple[float, float | None, str]
+) -> None:
+    with override_settings(SETNX_LOCK=settings):
+        one, several = lock("a", **options), lock("a", "b", **options)
 
-    assert (one.timeout, one.blocking_timeout, one.name) == (7.0, 3.0, "x:a")
-    assert (several.timeout, several.blocking_timeout, several.names) == (7.0, 3.0, ("x:a", "x:b"))
-
-
-def test_the_defaults_are_thirty_and_ten_seconds() -> None:
-    one = lock("order:42")
-
-    assert (one.timeout, one.blocking_timeout) == (30.0, 10.0)
-
-
-def test_arguments_go_before_the_settings() -> None:
-    one = lock("order:42", timeout=2, blocking_timeout=None)
-
-    assert (one.timeout, one.blocking_timeout) == (2.0, None)
+    timeout, wait, prefix = expected
+    assert (one.timeout, one.blocking_timeout, one.name) == (timeout, wait, f"{prefix}a")
+    assert (several.timeout, several.blocking_timeout) == (timeout, wait)
+    assert several.names == (f"{prefix}a", f"{prefix}b")
 
 
 @pytest.mark.parametrize(
@@ -88,31 +90,19 @@ def test_a_lease_is_renewed_as_the_setting_or_the_lock_says(
         assert held.lost is not is_renewed
 
 
-def test_a_loss_is_told_once_with_the_handle(fake_server: FakeServer) -> None:
+def test_on_lost_is_called_with_the_handle(fake_server: FakeServer) -> None:
     one: list[LockHandle] = []
     several: list[MultiLockHandle] = []
     held = lock("a", on_lost=one.append).take()
     all_held = lock("b", "c", on_lost=several.append).take()
     fake_server.client().delete("lock:a", "lock:c")
 
-    for _ in range(2):
-        with pytest.raises(LockLost, match="'a'"):
-            held.check()
-        with pytest.raises(LockLost, match="'c'"):
-            all_held.check()
+    with pytest.raises(LockLost, match="'a'"):
+        held.check()
+    with pytest.raises(LockLost, match="'c'"):
+        all_held.check()
 
     assert (one, several) == ([held], [all_held])
-
-
-def test_a_lease_is_no_longer_than_the_lock_may_be_held() -> None:
-    assert lock("order:42", max_hold=5).take().timeout == 5
-
-
-def test_a_lock_is_kept_for_its_min_hold() -> None:
-    with lock("order:42", min_hold=20):
-        pass
-
-    assert lock("order:42").locked()
 
 
 @pytest.mark.usefixtures("real_cache")
@@ -133,22 +123,17 @@ def test_replicas_are_asked_for_as_the_setting_or_the_lock_says(
             one.acquire()
 
 
-def test_a_held_lock_is_listed() -> None:
-    with lock("order:42", label="test"):
-        # A lock that somebody meets is listed at once.
-        with pytest.raises(LockBusy):
+def test_a_busy_lock_names_its_holder_and_is_listed() -> None:
+    with lock("order:42", label="first"):
+        with pytest.raises(LockBusy) as caught:
             lock("order:42", reentrant=False).take(0)
         (found,) = inspector().find().locks
 
-    assert (found.key, found.holder and found.holder.label) == ("order:42", "test")
-
-
-def test_a_busy_lock_names_its_holder() -> None:
-    with lock("order:42", label="first"), pytest.raises(LockBusy) as caught:
-        lock("order:42", reentrant=False).take(0)
-
     assert caught.value.holder is not None
-    assert caught.value.holder.label == "first"
+    assert found.holder is not None
+    assert (caught.value.holder.label, found.key, found.holder.label) == (
+        *("first", "order:42", "first"),
+    )
 
 
 def test_making_a_lock_opens_no_connection(fake_server: FakeServer) -> None:
@@ -244,29 +229,16 @@ def test_it_does_not_where_the_lock_or_the_setting_says_so(
 
 
 def test_several_keys_are_one_lock_over_all_of_them(fake_server: FakeServer) -> None:
-    with lock("account:7", "account:3", "account:7") as held:
-        held.check()
-        names = sorted(fake_server.client().keys("lock:*"))
+    with lock("a:7", "a:3", "a:7", min_hold=5, label="nightly") as held:
+        found = inspector().get_each(["lock:a:7", "lock:a:3"])
+        with pytest.raises(LockBusy) as caught:
+            lock("b", "a:3", reentrant=False).take(0)
 
-    assert names == [b"lock:account:3", b"lock:account:7"]
-    assert list(held) == ["account:7", "account:3"]
-    assert held.released
-
-
-def test_one_busy_key_is_named_and_nothing_is_taken(fake_server: FakeServer) -> None:
-    with lock("account:3"), pytest.raises(LockBusy) as caught:
-        lock("account:7", "account:3", reentrant=False).take(0)
-
-    assert caught.value.key == "account:3"
-    assert not fake_server.client().exists("lock:account:7")
-
-
-def test_several_keys_take_the_options_of_one(fake_server: FakeServer) -> None:
-    with lock("a", "b", min_hold=5, label="nightly"):
-        found = inspector().get_each(["lock:a", "lock:b"])
-        assert [one.holder.label for one in found if one.holder] == ["nightly", "nightly"]
-
-    assert fake_server.client().exists("lock:a", "lock:b") == 2
+    assert list(held) == ["a:7", "a:3"]
+    assert [one.holder.label for one in found if one.holder] == ["nightly", "nightly"]
+    assert caught.value.key == "a:3"
+    # Nothing is taken of a lock that is busy, and min_hold is for each key.
+    assert sorted(fake_server.client().keys("lock:*")) == [b"lock:a:3", b"lock:a:7"]
 
 
 def test_readers_hold_a_lock_together_and_exclude_a_writer() -> None:
@@ -296,29 +268,23 @@ def test_a_semaphore_has_so_many_permits() -> None:
     assert held.timeout == 7
 
 
-def test_what_is_wrong_is_told_when_it_is_made() -> None:
-    with pytest.raises(ValueError, match="limit is a number"):
-        semaphore("exports", 0)
-    with pytest.raises(ValueError, match="limit is a number"):
-        redis_lock("exports", limit=0)
-    with pytest.raises(ValueError, match="give one of them"):
-        redis_lock("exports", limit=2, shared=True)
-    with pytest.raises(LockUnsupported, match="min_hold"):
-        rwlock("report", min_hold=1)
-    unknown: dict[str, Any] = {"limits": 3}
-    with pytest.raises(TypeError, match="did you mean 'limit'"):
-        rwlock("report", **unknown)
+REFUSED: list[tuple[Callable[..., object], dict[str, Any], type[Exception], str]] = [
+    (semaphore, {"limit": 0}, ValueError, "limit is a number"),
+    (redis_lock, {"limit": 0}, ValueError, "limit is a number"),
+    (redis_lock, {"limit": 2, "shared": True}, ValueError, "give one of them"),
+    (rwlock, {"min_hold": 1}, LockUnsupported, "min_hold"),
+    (rwlock, {"limits": 3}, TypeError, "did you mean 'limit'"),
+    (lock, {"shared": True}, TypeError, r"write rwlock\(key\).read\(\)"),
+    (lock, {"limit": 2}, TypeError, r"write semaphore\(key, limit\)"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "instead"),
-    [({"shared": True}, r"rwlock\(key\).read\(\)"), ({"limit": 2}, r"semaphore\(key, limit\)")],
-)
-def test_a_lock_of_several_holders_has_a_door_of_its_own(
-    options: dict[str, Any], instead: str
+@pytest.mark.parametrize(("door", "options", "error", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_a_kind_of_lock_cannot_be_is_refused_when_it_is_made(
+    door: Callable[..., object], options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(TypeError, match=f"write {instead}"):
-        lock("report", **options)
+    with pytest.raises(error, match=message):
+        door("report", **options)
 
 
 def test_the_checkers_list_of_options_is_the_one_list() -> None:

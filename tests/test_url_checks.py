@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,34 +13,113 @@ from django.contrib.auth.decorators import (
     permission_required,
 )
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.core.checks import Tags, run_checks
+from django.core.checks import CheckMessage, Tags, run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 from django.urls import include, path, re_path, register_converter
 from django.urls.converters import REGISTERED_CONVERTERS, StringConverter, get_converters
 from django.utils.decorators import method_decorator
 from django.views import View
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.decorators import action
 from rest_framework.routers import SimpleRouter
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from django_setnx_lock import redis_lock
 from django_setnx_lock.views import LockedViewMixin
-from tests.checked_views import (
-    ApiMethod,
-    ByDispatch,
-    Orders,
-    Unlocked,
-    anything,
-    every_view,
-    found,
-    order_lock,
-    pk_needed,
-    pk_or_none,
-    pk_or_seven,
-    plain,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+order_lock = redis_lock("order:<pk>")
+
+
+def found(number: str, *routes: Any) -> list[CheckMessage]:
+    """Return what the check ``number`` says of a URLconf of these ``routes``."""
+    with override_settings(ROOT_URLCONF=routes):
+        return [
+            one for one in run_checks(tags=[Tags.urls]) if one.id == f"django_setnx_lock.{number}"
+        ]
+
+
+def plain(request: Any, **kwargs: Any) -> HttpResponse:
+    return HttpResponse()
+
+
+@order_lock
+def anything(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    return HttpResponse()
+
+
+@order_lock
+def pk_or_none(request: HttpRequest, pk: int | None = None) -> HttpResponse:
+    return HttpResponse()
+
+
+@order_lock
+def pk_or_seven(request: HttpRequest, pk: int = 7) -> HttpResponse:
+    return HttpResponse()
+
+
+@order_lock
+def pk_needed(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse()
+
+
+@method_decorator(order_lock, name="dispatch")
+class ByDispatch(View):
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+
+@method_decorator(order_lock, name="post")
+class ByNamedMethod(View):
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+
+class ByMethod(View):
+    @order_lock
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+
+class Unlocked(View):
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+
+class ApiMethod(APIView):
+    @order_lock
+    def post(self, request: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+
+class Orders(ViewSet):
+    @action(detail=True, methods=["post"])
+    @order_lock
+    def pay(self, request: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+    def list(self, request: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse()
+
+
+VIEWS: dict[str, Any] = {
+    "function": anything,
+    "csrf_exempt": csrf_exempt(anything),
+    "partial": partial(anything, shop="north"),
+    "dispatch": ByDispatch.as_view(),
+    "named method": ByNamedMethod.as_view(),
+    "method": ByMethod.as_view(),
+    "as_view": order_lock(Unlocked.as_view()),
+    "api method": ApiMethod.as_view(),
+    "viewset": Orders.as_view({"post": "pay"}),
+    "decorated viewset": order_lock(Orders.as_view({"get": "list"})),
+}
+every_view = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 
 
 def locked(template: str, **options: Any) -> Any:
@@ -109,17 +188,11 @@ def test_a_route_that_gives_the_value_is_none(view: Any, route: Callable[[Any], 
 
 
 @every_view
-@pytest.mark.parametrize("field", ["<pk>", "<str:pk>", "<slug:pk>", "<path:pk>"])
-def test_a_key_that_a_route_gives_as_text_is_a_warning(field: str, view: Any) -> None:
-    (warning,) = found("W005", path(f"orders/{field}/", view))
+def test_a_key_that_a_route_gives_as_text_is_a_warning(view: Any) -> None:
+    (warning,) = found("W005", path("orders/<pk>/", view))
 
-    assert f"at 'orders/{field}/' is locked by 'order:<pk>'" in warning.msg
+    assert "at 'orders/<pk>/' is locked by 'order:<pk>'" in warning.msg
     assert "gives 'pk' as text" in warning.msg
-
-
-@every_view
-def test_a_group_of_a_regular_expression_is_text(view: Any) -> None:
-    assert len(found("W005", re_path(r"^orders/(?P<pk>\d+)/$", view))) == 1
 
 
 ROUTES: dict[str, tuple[str, int, Any]] = {
@@ -151,6 +224,11 @@ ROUTES: dict[str, tuple[str, int, Any]] = {
     "an attribute of the request": ("E010", 0, path("", locked("cart:<user.pk>"))),
     "an attribute of an argument": ("E010", 0, path("<slug:order>/", locked("<order.pk>"))),
     "a cache that can hold locks": ("E011", 0, path("", locked("all", using="default"))),
+    **{
+        f"text by the converter {kind}": ("W005", 1, path(f"<{kind}:pk>/", anything))
+        for kind in ("str", "slug", "path")
+    },
+    "text in a named group": ("W005", 1, re_path(r"^(?P<pk>\d+)/$", anything)),
     "text in an unnamed group": ("W005", 1, re_path(r"^(\d+)/$", pk_needed)),
     "text of an include": (
         "W005",
@@ -192,12 +270,6 @@ def test_the_error_names_the_view_the_whole_route_and_what_it_gives() -> None:
     assert error.hint is not None
     assert error.hint.startswith("The route gives shop, order_id. See https://")
     assert error.hint.endswith("troubleshooting.html#e010")
-
-
-def test_a_class_that_inherits_the_locked_dispatch_is_named_itself() -> None:
-    (error,) = found("E010", path("orders/<int:order_id>/", ByDispatch.as_view()))
-
-    assert "The view tests.checked_views.ByDispatch at" in error.msg
 
 
 @pytest.mark.parametrize(
