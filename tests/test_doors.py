@@ -77,7 +77,7 @@ def act(row: models.Model, template: str) -> list[str]:
     request = RequestFactory().post("/")
     request.user = AnonymousUser()
     rows = type(row)._base_manager.all()
-    action = locked_action(template)(lambda *given: None)
+    action: Any = locked_action(template)(lambda *given: None)
     action(Talking(type(row), AdminSite()), request, rows)
     return said
 

@@ -73,7 +73,7 @@ def routes(name: str, number: str, code: str) -> Any:
         one.register("tickets", api(Ticket.objects.all(), "int", number_lock))
         one.register("parcels", api(Parcel.objects.all(), "uuid", redis_lock(f"parcel:<{code}>")))
     locked = csrf_exempt(number_lock(pay))
-    found = [
+    found: list[Any] = [
         path("", include(router.urls)),
         path("converter/", include(converting.urls)),
         path("int/<int:pk>/pay/", locked),
