@@ -79,9 +79,4 @@ def seen(response: Any) -> dict[str, Any]:
     return {**shown, "holder": ticked(page)} if shown else {}
 
 
-def messages_of(response: Any) -> list[str]:
-    """What the admin told the user, each with its level."""
-    return [f"{message.level_tag}: {message.message}" for message in response.context["messages"]]
-
-
 urlpatterns = [path("groups-admin/", site.urls)]

@@ -1,3 +1,5 @@
+"""The action that releases the locks of selected rows, and the log of what was done to a lock."""
+
 from __future__ import annotations
 
 import re
@@ -6,105 +8,127 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
 from django.test import override_settings
-from django.urls import path, reverse
+from django.urls import path
 
-from django_setnx_lock import LockLost, lock
+from django_setnx_lock import LockLost, LockUnavailable, inspector, lock
 from django_setnx_lock.admin import LockedAdminMixin
-from tests.admin.groups import RELEASE, GroupAdmin, act, messages_of, seen
-from tests.admin.pages import entries_of, ticked
+from django_setnx_lock.core import Inspector, LockHandle, Outcome
+from django_setnx_lock.models import Lock
+from tests import urls
+from tests.admin import groups as groups_site
+from tests.admin.groups import RELEASE, GroupAdmin, act, seen
+from tests.admin.pages import address, entries_of, info, messages, refuse_entries, text, ticked
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from django.test import Client
 
     from tests.servers import FakeServer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.groups")]
+numbered = admin.AdminSite("numbered")
+numbered.register(Group, type("NumberedAdmin", (GroupAdmin,), {"lock_key": "group:<number>"}))
+# The checks of other tests are not to find it.
+all_sites.discard(numbered)
+urlpatterns = [
+    *urls.urlpatterns,
+    *groups_site.urlpatterns,
+    path("numbered/", numbered.urls),
+]
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 
-def test_the_action_asks_first_and_names_the_holder(
-    admin_client: Client,
-    groups: list[Group],
+def release(client: Client, groups: list[Group], **data: Any) -> Any:
+    """Release the locks of these rows, and confirm it."""
+    return act(client, RELEASE, groups, post="yes", **seen(act(client, RELEASE, groups)), **data)
+
+
+def log_of(client: Client, key: str) -> str:
+    """What the page of the log of that lock says."""
+    return text(client.get(address("history", f"lock:{key}")))
+
+
+@pytest.fixture
+def held(groups: list[Group]) -> list[LockHandle]:
+    """Hold the lock of each row, in the order of the list."""
+    groups.reverse()
+    return [any_lock(f"group:{one.pk}", user="ann", label="pay").take(0) for one in groups]
+
+
+def test_it_asks_first_and_names_the_holders(
+    admin_client: Client, groups: list[Group], held: list[LockHandle]
 ) -> None:
-    with lock(f"group:{groups[0].pk}", label="the stuck one") as held:
-        response = act(admin_client, RELEASE, groups)
+    page = act(admin_client, RELEASE, groups).content.decode()
 
-        assert held.owned()
-    assert "the stuck one" in response.content.decode()
-    assert held.token not in response.content.decode()
+    assert page.count(" (pay)") == len(held)
+    for one in held:
+        assert one.owned()
+        assert one.token not in page
 
 
-def test_confirmed_it_takes_the_locks_away_and_tells_their_holders(
-    admin_client: Client,
-    groups: list[Group],
+def test_confirmed_it_takes_the_locks_away_tells_their_holders_and_logs_it(
+    admin_client: Client, admin_user: User, groups: list[Group], held: list[LockHandle]
 ) -> None:
-    held = lock(f"group:{groups[0].pk}").take(0)
-    fingerprints = seen(act(admin_client, RELEASE, groups))
+    done = release(admin_client, groups, reason="its host is gone")
 
-    response = act(admin_client, RELEASE, groups, post="yes", reason="stuck", **fingerprints)
+    assert messages(done)[0].startswith("success: Released")
+    for one in held:
+        with pytest.raises(LockLost, match="force-released by admin: its host is gone"):
+            one.check()
+    # One entry of each lock, which leads to its page, and one of each row.
+    of_locks, of_rows = entries_of(Lock), entries_of(Group)
+    assert [(one.object_id, one.object_repr) for one in of_locks] == [
+        (one.name, one.key) for one in held
+    ]
+    assert of_locks[0].get_admin_url() == address("change", held[0].name)
+    assert [one.object_id for one in of_rows] == [str(one.pk) for one in groups]
+    entries = LogEntry.objects.all()
+    assert {(one.user, one.action_flag) for one in entries} == {(admin_user, CHANGE)}
+    assert len(entries) == 2 * len(groups)
+    assert "ann@" in of_rows[0].change_message
+    holder = r"ann@[\w.-]+:\d+ \(pay\)"
+    line = rf" admin Force-released from {holder}, held for [\w ]+ s. Reason: its host is gone"
+    logged = log_of(admin_client, held[0].key)
+    assert re.search(line, logged)
+    assert NOTHING not in logged
+    assert ELSEWHERE in logged
 
-    assert messages_of(response)[0].startswith("success: Released")
-    with pytest.raises(LockLost, match="force-released by admin: stuck"):
-        held.check()
+
+ELSEWHERE = "to the logger “django_setnx_lock.force_release”"
+NOTHING = "log has nothing that was done to this lock."
 
 
-def test_the_release_is_logged_on_the_object(
-    admin_client: Client,
-    groups: list[Group],
+@pytest.mark.parametrize("released", ["command", "code", "not at all"])
+def test_where_nothing_is_logged_the_page_says_where_to_look(
+    admin_client: Client, released: str
 ) -> None:
-    held = lock(f"group:{groups[0].pk}", label="the stuck one").take(0)
-    fingerprints = seen(act(admin_client, RELEASE, groups))
+    lock("k").take(0)
+    if released == "command":
+        call_command("locks", "release", "k", "--yes")
+    elif released == "code":
+        inspector().force_release("lock:k", info("k").fingerprint)
 
-    act(admin_client, RELEASE, groups, post="yes", reason="stuck", **fingerprints)
+    page = log_of(admin_client, "k")
 
-    (entry,) = entries_of(Group)
-    assert entry.object_id == str(groups[0].pk)
-    assert "the stuck one" in entry.change_message
-    assert held.token not in entry.change_message
+    assert NOTHING in page
+    assert ELSEWHERE in page
+    assert "change history." not in page
+    assert not LogEntry.objects.exists()
 
 
-def test_a_lock_that_changed_hands_meanwhile_is_left_alone(
-    admin_client: Client,
-    groups: list[Group],
+@pytest.mark.parametrize("forged", ["", "{}", "eyJhIjoiYiJ9:1abcde:forged"])
+def test_a_forged_confirmation_releases_nothing(
+    admin_client: Client, groups: list[Group], held: list[LockHandle], forged: str
 ) -> None:
-    first = lock(f"group:{groups[0].pk}").take(0)
-    fingerprints = seen(act(admin_client, RELEASE, groups))
-    first.release()
-    second = lock(f"group:{groups[0].pk}").take(0)
+    done = act(admin_client, RELEASE, groups, post="yes", seen=forged)
 
-    response = act(admin_client, RELEASE, groups, post="yes", **fingerprints)
-
-    assert second.owned()
-    (message,) = messages_of(response)
-    assert message.startswith("warning: Changed hands")
-    assert LogEntry.objects.count() == 0
-
-
-def test_a_confirmation_without_a_fingerprint_releases_nothing(
-    admin_client: Client,
-    groups: list[Group],
-) -> None:
-    held = lock(f"group:{groups[0].pk}").take(0)
-
-    act(admin_client, RELEASE, groups, post="yes")
-
-    assert held.owned()
-
-
-@pytest.mark.parametrize("forged", ["", "x", "{}", "eyJhIjoiYiJ9:1abcde:forged"])
-def test_a_forged_confirmation_is_refused(
-    admin_client: Client, groups: list[Group], forged: str
-) -> None:
-    held = lock(f"group:{groups[0].pk}").take(0)
-
-    response = act(admin_client, RELEASE, groups, post="yes", seen=forged)
-
-    assert "changed or is broken: nothing was done" in messages_of(response)[0]
-    assert held.owned()
+    assert "changed or is broken: nothing was done" in messages(done)[0]
+    assert all(one.owned() for one in held)
 
 
 def test_more_rows_than_a_form_may_have_fields_are_released(
@@ -124,83 +148,132 @@ def test_more_rows_than_a_form_may_have_fields_are_released(
     response = admin_client.post("/groups-admin/auth/group/", sent, follow=True)
 
     assert len(fields) < 40
-    assert messages_of(response)[0].endswith("; and 20 more.")
+    assert messages(response)[0].endswith("; and 20 more.")
     assert not fake_server.client().exists(*locks)
 
 
-def test_with_nothing_locked_there_is_nothing_to_confirm(
+@pytest.mark.parametrize(
+    ("attributes", "is_away", "told"),
+    [
+        ({}, False, ["warning: Nobody holds a lock of these."]),
+        ({}, True, ["error: Redis cannot be reached."]),
+        ({"lock_using": "nope"}, False, ["error: The settings name no cache that can hold locks."]),
+    ],
+)
+def test_why_nothing_can_be_released_is_told(
     admin_client: Client,
     groups: list[Group],
-) -> None:
-    response = act(admin_client, RELEASE, groups)
-
-    assert messages_of(response) == ["warning: Nobody holds a lock of these."]
-
-
-def test_without_redis_the_message_says_so(
-    admin_client: Client,
-    groups: list[Group],
+    monkeypatch: pytest.MonkeyPatch,
     fake_server: FakeServer,
+    attributes: dict[str, str],
+    is_away: bool,
+    told: list[str],
 ) -> None:
-    fake_server.connected = False
+    for name, value in attributes.items():
+        monkeypatch.setattr(GroupAdmin, name, value)
+    fake_server.connected = not is_away
 
-    (message,) = messages_of(act(admin_client, RELEASE, groups))
+    said = messages(act(admin_client, RELEASE, groups[:1]))
 
-    assert message.startswith("error: ")
-    assert "Redis cannot be reached" in message
+    assert [one[: len(start)] for one, start in zip(said, told, strict=True)] == told
 
 
-@pytest.fixture
-def staff(client: Client) -> User:
+def test_rows_that_have_no_lock_are_named(admin_client: Client, groups: list[Group]) -> None:
+    form = {"action": RELEASE, "_selected_action": groups[0].pk}
+
+    response = admin_client.post("/numbered/auth/group/", form, follow=True)
+
+    assert messages(response) == [
+        "warning: 1 group was skipped: ann (<number>: there is no 'number' to take it from)",
+        "warning: Nobody holds a lock of these.",
+    ]
+
+
+@pytest.mark.parametrize("may", [False, True])
+def test_it_takes_the_permission(
+    admin_client: Client, client: Client, groups: list[Group], held: list[LockHandle], may: bool
+) -> None:
     user: User = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(
-        Permission.objects.filter(codename__in=["view_group", "change_group"])
-    )
+    wanted = ["view_group", "change_group", *["release_lock"] * may]
+    user.user_permissions.set(Permission.objects.filter(codename__in=wanted))
     client.force_login(user)
-    return user
-
-
-def test_without_the_permission_the_action_is_not_offered(
-    client: Client,
-    staff: User,
-    groups: list[Group],
-) -> None:
-    page = client.get("/groups-admin/auth/group/").content.decode()
-
-    assert "Shout" in page
-    assert "Release locks" not in page
-
-
-def test_without_the_permission_a_confirmed_post_releases_nothing(
-    admin_client: Client,
-    client: Client,
-    staff: User,
-    groups: list[Group],
-) -> None:
-    held = lock(f"group:{groups[0].pk}").take(0)
     shown = seen(act(admin_client, RELEASE, groups))
 
+    page = client.get("/groups-admin/auth/group/").content.decode()
     act(client, RELEASE, groups, post="yes", **shown)
 
-    assert shown
-    assert held.owned()
+    assert "Shout" in page
+    assert ("Release locks of selected groups" in page) == may
+    assert held[0].owned() != may
 
 
-def test_with_the_permission_it_is_offered(
-    client: Client,
-    staff: User,
+def test_a_row_that_the_user_may_not_see_any_more_keeps_its_lock(
+    admin_client: Client,
     groups: list[Group],
+    held: list[LockHandle],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    staff.user_permissions.add(Permission.objects.get(codename="release_lock"))
+    shown = seen(act(admin_client, RELEASE, groups))
+    visible = Group.objects.exclude(pk=groups[0].pk)
+    monkeypatch.setattr(GroupAdmin, "get_queryset", lambda *_: visible)
 
-    page = client.get("/groups-admin/auth/group/").content.decode()
+    act(admin_client, RELEASE, groups[1:], post="yes", **shown)
 
-    assert "Release locks of selected groups" in page
+    assert [one.owned() for one in held] == [True, False, False]
 
 
-def test_the_mixin_after_modeladmin_is_refused() -> None:
-    with pytest.raises(TypeError, match="put LockedAdminMixin before ModelAdmin"):
-        type("Wrong", (admin.ModelAdmin, LockedAdminMixin), {"lock_key": "group:<pk>"})
+@pytest.mark.parametrize("reason", ["", "x" * 201], ids=["required", "too long"])
+def test_a_form_that_is_not_valid_is_shown_again_about_the_same_holders(
+    admin_client: Client, groups: list[Group], held: list[LockHandle], reason: str
+) -> None:
+    with override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True}):
+        again = release(admin_client, groups, reason=reason)
+        kept = held[0].owned()
+        act(admin_client, RELEASE, groups, post="yes", reason="stuck", **seen(again))
+
+    assert 'class="errorlist"' in again.content.decode()
+    assert [kept, held[0].owned()] == [True, False]
+
+
+def test_entries_that_the_log_refuses_are_logged_elsewhere_and_cost_no_other(
+    admin_client: Client, caplog: pytest.LogCaptureFixture, fake_server: FakeServer
+) -> None:
+    names = [f"group {number}" for number in range(10)]
+    groups = Group.objects.bulk_create([Group(name=name) for name in names])
+    for group in groups:
+        fake_server.client().set(f"lock:group:{group.pk}", "theirs")
+    locked = f"group:{groups[7].pk}"
+    refuse_entries("group 3", locked)
+
+    release(admin_client, groups)
+
+    assert {entry.object_repr for entry in entries_of(Group)} == {*names} - {"group 3"}
+    assert len(entries_of(Lock)) == 9
+    told = sorted(one.getMessage() for one in caplog.records if one.levelname == "ERROR")
+    assert len(told) == 2
+    assert f"to 'group 3': The lock group:{groups[3].pk}: " in told[0]
+    assert f"to {locked!r}: Force-released from another program" in told[1]
+
+
+def test_what_was_released_before_redis_went_away_is_logged(
+    admin_client: Client,
+    groups: list[Group],
+    held: list[LockHandle],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    force_release = Inspector.force_release
+
+    def failing(self: Inspector, name: str, *args: Any, **about: Any) -> Outcome:
+        if name != held[0].name:
+            raise LockUnavailable("away")
+        return force_release(self, name, *args, **about)
+
+    monkeypatch.setattr(Inspector, "force_release", failing)
+
+    release(admin_client, groups)
+
+    assert [entry.object_repr for entry in entries_of(Lock)] == [held[0].key]
+    assert [entry.object_repr for entry in entries_of(Group)] == [groups[0].name]
 
 
 def test_the_mixin_without_a_template_says_what_is_missing() -> None:
@@ -208,67 +281,3 @@ def test_the_mixin_without_a_template_says_what_is_missing() -> None:
 
     with pytest.raises(ImproperlyConfigured, match='lock_key = "order:<pk>"'):
         bare(Group, admin.AdminSite())
-
-
-class NumberedAdmin(GroupAdmin):
-    lock_key = "group:<number>"
-
-
-numbered = admin.AdminSite("numbered")
-numbered.register(Group, NumberedAdmin)
-# The checks of other tests are not to find it.
-all_sites.discard(numbered)
-urlpatterns = [path("numbered/", numbered.urls)]
-
-
-@pytest.mark.urls(__name__)
-def test_rows_that_have_no_lock_are_named(admin_client: Client, groups: list[Group]) -> None:
-    form = {"action": RELEASE, "_selected_action": groups[0].pk}
-
-    response = admin_client.post(reverse("numbered:auth_group_changelist"), form, follow=True)
-
-    assert messages_of(response) == [
-        "warning: 1 group was skipped: ann (<number>: there is no 'number' to take it from)",
-        "warning: Nobody holds a lock of these.",
-    ]
-
-
-def test_a_cache_that_does_not_exist_is_told(
-    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GroupAdmin, "lock_using", "nope")
-
-    response = act(admin_client, RELEASE, groups)
-
-    (message,) = messages_of(response)
-    assert message.startswith("error: The settings name no cache that can hold locks.")
-    assert "There is no cache 'nope' in CACHES." in message
-
-
-def test_a_row_that_the_user_may_not_see_any_more_keeps_its_lock(
-    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = [lock(f"group:{group.pk}").take(0) for group in groups[:2]]
-    shown = seen(act(admin_client, RELEASE, groups))
-    monkeypatch.setattr(
-        GroupAdmin, "get_queryset", lambda *_: Group.objects.exclude(pk=groups[0].pk)
-    )
-
-    act(admin_client, RELEASE, groups[1:], post="yes", **shown)
-
-    assert [one.owned() for one in held] == [True, False]
-
-
-@pytest.mark.parametrize("reason", ["", "x" * 201], ids=["required", "too long"])
-def test_a_form_that_is_not_valid_is_shown_again_about_the_same_holders(
-    admin_client: Client, groups: list[Group], reason: str
-) -> None:
-    held = lock(f"group:{groups[0].pk}").take(0)
-    with override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True}):
-        shown = seen(act(admin_client, RELEASE, groups))
-        again = act(admin_client, RELEASE, groups, post="yes", reason=reason, **shown)
-        kept = held.owned()
-        act(admin_client, RELEASE, groups, post="yes", reason="stuck", **seen(again))
-
-    assert 'class="errorlist"' in again.content.decode()
-    assert [kept, held.owned()] == [True, False]

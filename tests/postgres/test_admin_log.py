@@ -12,8 +12,8 @@ from django.test import Client
 
 from django_setnx_lock import lock
 from django_setnx_lock.models import Lock
-from tests.admin.groups import RELEASE, act, messages_of, seen
-from tests.admin.pages import address, boxes, choose, confirm, entries_of, press, text
+from tests.admin.groups import RELEASE, act, seen
+from tests.admin.pages import address, boxes, choose, confirm, entries_of, messages, press, text
 from tests.hostile import KEYS, RECORDS, hold, unsound_lines
 from tests.postgres.conftest import WHOLE
 
@@ -67,7 +67,7 @@ def test_the_action_writes_one_entry_of_the_lock_and_one_of_the_row(admin: Clien
 
     page = act(admin, RELEASE, [group], post="yes", reason="a\nb", **fingerprints)
 
-    assert messages_of(page)[0].startswith("success: Released")
+    assert messages(page)[0].startswith("success: Released")
     assert not held.owned()
     (of_row,), (of_lock,) = entries_of(Group), entries_of(Lock)
     assert of_row.change_message == f"The lock {held.key}: {of_lock.change_message}"
@@ -90,7 +90,7 @@ def test_an_entry_that_is_refused_in_a_transaction_costs_no_other(
 
     page = act(admin, RELEASE, groups, post="yes", **fingerprints)
 
-    assert messages_of(page)[0].startswith("success: Released")
+    assert messages(page)[0].startswith("success: Released")
     assert {entry.object_repr for entry in entries_of(Group)} == {"ann", "cyd"}
     assert len(entries_of(Lock)) == 3
 
