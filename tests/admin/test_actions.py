@@ -231,7 +231,7 @@ def test_where_no_lock_can_be_had_nothing_is_done_and_the_message_says_why(
     groups: list[Group],
     monkeypatch: pytest.MonkeyPatch,
     fake_server: FakeServer,
-    options: dict[str, str],
+    options: dict[str, Any],
     setting: dict[str, str],
     is_away: bool,
     said: str,

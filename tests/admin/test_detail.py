@@ -10,7 +10,6 @@ from django.test import Client
 
 from django_setnx_lock import lock, semaphore
 from tests.admin.pages import LIST, address, info, staff, text
-from tests.hostile import RECORDS, unsound
 from tests.management.holders import hold_since
 from tests.support.locks import leave_to_who_waits
 from tests.support.seams import any_lock
@@ -33,10 +32,6 @@ def test_the_list_leads_to_the_lock_and_back_to_the_list_as_it_was(admin_client:
 
     assert f'href="{link}"' in listed
     assert page.count(f'href="{LIST}?q=order&amp;o=key"') == 2
-
-
-def test_seeing_a_lock_takes_the_permission() -> None:
-    assert staff("release_lock").get(PAGE).status_code == 403
 
 
 def test_everything_known_is_told_and_first_what_an_operator_asks_first(
@@ -72,12 +67,8 @@ def test_everything_known_is_told_and_first_what_an_operator_asks_first(
     ]:
         place = said.index(part, place)
     assert held.token not in page.content.decode()
-
-
-def test_a_lease_that_is_not_renewed_is_said_not_to_be(admin_client: Client) -> None:
-    lock("order:42", timeout=150, renew=False).take(0)
-
-    assert "Lease 2 min 30 s, not renewed" in text(admin_client.get(PAGE))
+    lock("a", timeout=150, renew=False).take(0)
+    assert "Lease 2 min 30 s, not renewed" in text(admin_client.get(address("change", "lock:a")))
 
 
 def test_a_lock_of_another_program_has_no_record(
@@ -91,16 +82,6 @@ def test_a_lock_of_another_program_has_no_record(
     assert "their-token" not in page.content.decode()
     assert RELEASE in page.content.decode()
     assert "Ask to stop…" not in page.content.decode()
-
-
-def test_what_the_holder_says_is_escaped(admin_client: Client) -> None:
-    any_lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
-
-    page = admin_client.get(address("change", "lock:a & <b >key"))
-
-    for word in ("a & <b >key", "<script>label", "<script>user", "<script>note"):
-        assert word not in page.content.decode()
-        assert word in text(page)
 
 
 def test_without_permission_to_release_there_is_no_button() -> None:
@@ -181,17 +162,16 @@ def test_each_of_several_holders_has_a_row_and_buttons_of_its_own(admin_client: 
     assert len(set(names)) == len(names) == 2 * len(held)
 
 
-def test_a_single_reader_has_one_button(admin_client: Client) -> None:
-    held = readers("ann")
+def test_how_many_permits_are_in_use_is_told_and_one_holder_has_one_button(
+    admin_client: Client,
+) -> None:
+    with semaphore("exports", 3):
+        with semaphore("exports", 3):
+            page = text(admin_client.get(address("change", "lock:exports")))
+        alone = admin_client.get(address("change", "lock:exports")).content.decode()
 
-    assert admin_client.get(PAGE).content.decode().count(RELEASE) == len(held)
-
-
-def test_the_page_tells_how_many_permits_are_in_use(admin_client: Client) -> None:
-    with semaphore("exports", 3), semaphore("exports", 3):
-        said = text(admin_client.get(address("change", "lock:exports")))
-
-    assert re.search(r"State in use, 2 of 3: .* unless it is renewed Several hold it", said)
+    assert re.search(r"State in use, 2 of 3: .* unless it is renewed Several hold it", page)
+    assert alone.count(RELEASE) == 1
 
 
 def test_a_fence_is_written_so_that_it_can_be_pasted(admin_client: Client, settings: Any) -> None:
@@ -218,22 +198,3 @@ def test_callers_that_wait_are_named_in_order_and_the_rest_are_counted(
     assert re.search(r"Since 12 \S \S+:\d+ \d{4}-", words)
     assert "more wait" not in words
     assert re.search(r" 12 \((less than 1|\d+) s\)", text(listed))
-
-
-def test_no_record_of_a_waiter_breaks_the_page(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    lock("order:42").take(0)
-    client: Any = fake_server.client()
-    records = list(RECORDS.values())
-    # As many as are named.
-    with waiting_for(*["order:42"] * 10):
-        tokens = client.zrange("{lock:order:42}:waiters", 0, -1)
-        for start in range(0, len(records), len(tokens)):
-            for token, record in zip(tokens, records[start:], strict=False):
-                client.hset("{lock:order:42}:alive", f"who:{token.decode()}", record)
-
-            response = admin_client.get(PAGE)
-
-            assert response.status_code == 200
-            assert not unsound(response.content.decode(), longest=80_000)

@@ -11,12 +11,13 @@ from django.contrib.auth.models import Group
 
 from django_setnx_lock import LockLost, lock
 from django_setnx_lock.models import Lock
-from tests import urls
+from tests import past, urls
 from tests.admin import groups as groups_site
 from tests.admin.groups import RELEASE, act, seen
-from tests.admin.pages import LIST, address, boxes, choose, confirm, entries_of, info
+from tests.admin.pages import HISTORY, LIST, address, boxes, choose, confirm, entries_of, info
 from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound, unsound_lines
 from tests.support.seams import any_lock
+from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,32 +79,17 @@ def release_by_page(client: Client, *keys: str, reason: str = "") -> None:
     assert [unsound_lines(one) for one in texts] == [[]] * number
 
 
-def test_no_record_of_a_holder_breaks_the_list(admin_client: Client) -> None:
-    for number, record in enumerate(RECORDS.values()):
-        hold(f"record-{number}", record)
-    for number, meta in enumerate(METAS.values()):
-        hold(f"meta-{number}", meta=meta)
+def test_no_record_of_a_holder_and_nothing_beside_it_breaks_a_page(admin_client: Client) -> None:
+    held = [hold(f"record-{number}", record) for number, record in enumerate(RECORDS.values())]
+    held += [hold(f"meta-{number}", meta=meta) for number, meta in enumerate(METAS.values())]
 
     page = look_at_lists(admin_client)
-
-    assert f">record-{len(RECORDS) - 1}</a>" in page
-    assert f">meta-{len(METAS) - 1}</a>" in page
-
-
-def test_no_record_of_a_holder_breaks_its_pages(admin_client: Client) -> None:
-    held = [hold(f"k{number}", record) for number, record in enumerate(RECORDS.values())]
-
     look_at(admin_client, *(one.name for one in held))
+
+    assert all(f">{one.key}</a>" in page for one in held)
     # A message names ten of them.
     for start in range(0, len(held), 10):
         release_by_page(admin_client, *(one.key for one in held[start : start + 10]))
-
-
-def test_nothing_that_stands_beside_a_lock_breaks_its_pages(admin_client: Client) -> None:
-    held = [hold(f"k{number}", meta=meta) for number, meta in enumerate(METAS.values())]
-
-    look_at(admin_client, *(one.name for one in held))
-    release_by_page(admin_client, *(one.key for one in held))
 
 
 def test_no_record_of_a_holder_breaks_an_action_or_the_release_of_what_is_selected(
@@ -142,14 +128,41 @@ def test_no_record_of_one_who_shares_a_lock_breaks_a_page(
     release_by_page(admin_client, "k")
 
 
+def test_no_record_of_a_waiter_breaks_a_page(admin_client: Client, fake_server: FakeServer) -> None:
+    lock("k").take(0)
+    client: Any = fake_server.client()
+    records = list(RECORDS.values())
+    # As many as are named.
+    with waiting_for(*["k"] * 10):
+        tokens = client.zrange("{lock:k}:waiters", 0, -1)
+        for start in range(0, len(records), len(tokens)):
+            for token, record in zip(tokens, records[start:], strict=False):
+                client.hset("{lock:k}:alive", f"who:{token.decode()}", record)
+            look_at(admin_client, "lock:k")
+
+
+def test_no_record_and_no_reason_breaks_the_history(admin_client: Client) -> None:
+    for record in RECORDS.values():
+        past.note("k", holder=record.decode("utf-8", "surrogateescape"))
+    for word in TEXTS.values():
+        past.note("k", "forced", by=word[:60_000], reason=word[:60_000])
+
+    look_at(admin_client, "lock:k")
+    check(admin_client.get(HISTORY))
+
+
 def test_no_key_breaks_a_page(admin_client: Client) -> None:
     names = [hold(key).name for key in KEYS]
+    for key in KEYS:
+        past.note(key)
 
     look_at_lists(admin_client)
+    check(admin_client.get(HISTORY))
     look_at(admin_client, *names)
     release_by_page(admin_client, *(name.removeprefix("lock:") for name in names))
     for name in names:
         check(admin_client.get(address("history", name)))
+        check(admin_client.get(HISTORY, {"name": name}))
 
 
 def test_names_that_are_no_text_are_in_no_list(

@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import Inspector, LockInfo, WaiterInfo
-from tests.admin.pages import LIST, address, info, keys, row, staff, text
+from tests import past
+from tests.admin.pages import HISTORY, LIST, address, info, keys, row, staff, text
 from tests.management.holders import hold_many, hold_since, kill_holder
 from tests.settings import caches
 from tests.support.seams import any_lock
@@ -25,21 +26,16 @@ pytestmark = pytest.mark.django_db
 TWO_CACHES = {**caches(), "other": {**caches()["default"], "LOCATION": "redis://fake:6379/1"}}
 
 
-def test_the_admin_index_leads_to_the_list(admin_client: Client) -> None:
-    page = admin_client.get("/admin/").content.decode()
-
-    assert "Distributed locks" in page
-    assert f'href="{LIST}"' in page
-
-
 @pytest.mark.parametrize(
     ("permissions", "status"), [((), 403), (("release_lock",), 403), (("view_lock",), 200)]
 )
 def test_seeing_takes_the_permission(permissions: tuple[str, ...], status: int) -> None:
     client = staff(*permissions)
 
-    assert client.get(LIST).status_code == status
-    assert (LIST in client.get("/admin/").content.decode()) == (status == 200)
+    pages = (LIST, HISTORY, address("change", "lock:k"))
+    assert [client.get(page).status_code for page in pages] == [status] * 3
+    index = client.get("/admin/").content.decode()
+    assert (f'href="{LIST}"' in index) == ("Distributed locks" in index) == (status == 200)
 
 
 def test_nobody_adds_or_deletes_a_lock(admin_client: Client) -> None:
@@ -48,13 +44,28 @@ def test_nobody_adds_or_deletes_a_lock(admin_client: Client) -> None:
 
 
 def test_a_row_has_state_holder_time_and_lease(admin_client: Client) -> None:
-    any_lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    held = any_lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
 
     page = admin_client.get(LIST)
 
     assert re.search(r" held ann@\S+ pay; by hand 1 h 2 min \d+ s 0$", row(page, "order:42"))
-    assert re.search(r'class="field-held-for"[^>]*title="20[^"]* \+0000"', page.content.decode())
+    content = page.content.decode()
+    assert re.search(r'class="field-held-for"[^>]*title="20[^"]* \+0000"', content)
+    assert held.token not in content
+
+
+def test_what_holders_say_is_escaped(admin_client: Client) -> None:
+    key = "a & <b >key"
+    any_lock(key, label="<script>label", user="<script>user", note="<script>note").take(0)
+
+    listed = admin_client.get(LIST)
+    page = admin_client.get(address("change", f"lock:{key}"))
+
+    for word in (key, "<script>label", "<script>user", "<script>note"):
+        assert word not in listed.content.decode() + page.content.decode()
+        assert word in row(listed, key)
+        assert word in text(page)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +137,43 @@ def test_each_state_is_said_in_words_and_trouble_is_marked(
     assert sorted(marked) == ["lock-gone", "lock-not-renewed"]
 
 
-def test_what_needs_attention_comes_first(admin_client: Client, fake_server: FakeServer) -> None:
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"q": "order", "o": "key"}, ["order:1", "order:2"]),
+        ({"q": "ORDER:1"}, ["order:1"]),
+        ({"q": "}b"}, ["{a}b"]),
+        ({"q": "<i>"}, []),
+        ({"q": "e", "state": "not-renewed"}, ["late"]),
+        ({"q": "r", "state": "not-renewed"}, []),
+        ({"state": "waiting"}, []),
+        ({"state": "not-a-lock"}, []),
+    ],
+)
+def test_keys_are_searched_in_any_case_and_states_are_filtered(
+    admin_client: Client, query: dict[str, str], expected: list[str]
+) -> None:
+    for key in ("order:1", "order:2", "{a}b", "late"):
+        lock(key, timeout=300).take(0)
+    hold_since("late", 600)
+    past.client().pexpire("lock:late", 100_000)
+
+    page = admin_client.get(LIST, query)
+
+    assert keys(page) == expected
+    assert ("No locks match." in text(page)) == (not expected)
+
+
+def test_what_needs_attention_comes_first_or_what_is_first_by_key(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
     hold_one_of_each_kind(fake_server)
 
-    assert keys(admin_client.get(LIST))[:3] == ["gone", "late", "endless"]
+    page, by_key = admin_client.get(LIST), keys(admin_client.get(LIST, {"o": "key"}))
+
+    assert keys(page)[:3] == ["gone", "late", "endless"]
+    assert '<a href="?state=not-renewed">not renewed 1</a>' in page.content.decode()
+    assert (len(by_key), by_key) == (8, sorted(by_key))
 
 
 def test_of_equal_trouble_that_comes_first_for_which_callers_would_wait_longest(
@@ -161,15 +205,6 @@ def test_a_holder_that_waits_itself_says_for_what(
     assert f'href="{address("change", "lock:<b>")}">&lt;b&gt;</a>' in page.content.decode()
 
 
-def test_the_list_can_be_sorted_by_key(admin_client: Client, fake_server: FakeServer) -> None:
-    hold_one_of_each_kind(fake_server)
-
-    found = keys(admin_client.get(LIST, {"o": "key"}))
-
-    assert len(found) == 8
-    assert found == sorted(found)
-
-
 def test_a_holder_that_was_asked_to_stop_is_told_from_others(admin_client: Client) -> None:
     for key in ("asked", "left"):
         lock(key).take(0)
@@ -193,23 +228,6 @@ def test_of_many_readers_the_first_few_are_named(admin_client: Client) -> None:
     assert "dan@" not in said
 
 
-def test_the_token_is_not_on_the_page(admin_client: Client) -> None:
-    held = lock("order:42").take(0)
-
-    assert held.token not in admin_client.get(LIST).content.decode()
-
-
-def test_what_holders_say_is_escaped(admin_client: Client) -> None:
-    any_lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
-
-    page = admin_client.get(LIST)
-
-    assert keys(page) == ["a & <b >key"]
-    for word in ("a & <b >key", "<script>label", "<script>user", "<script>note"):
-        assert word not in page.content.decode()
-        assert word in row(page, "a & <b >key")
-
-
 def counts(page: Any) -> list[str]:
     """What is counted above the list."""
     (found,) = re.findall(r'<ul class="lock-counts">(.*?)</ul>', page.content.decode(), re.DOTALL)
@@ -225,49 +243,6 @@ def test_only_what_was_found_is_counted(admin_client: Client, fake_server: FakeS
     assert counts(admin_client.get(LIST)) == ["all", "held", "1"]
 
 
-def test_the_states_are_counted_and_each_count_leads_to_its_locks(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    hold_one_of_each_kind(fake_server)
-
-    page = admin_client.get(LIST, {"q": "e"})
-
-    assert '<a href="?q=e&amp;state=not-renewed">not renewed 1</a>' in page.content.decode()
-    assert keys(admin_client.get(LIST, {"state": "not-renewed"})) == ["late"]
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"), [("waiting", []), ("not-a-lock", []), ("nonsense", ["a"])]
-)
-def test_a_state_that_nothing_is_in_finds_nothing(
-    admin_client: Client, state: str, expected: list[str]
-) -> None:
-    lock("a").take(0)
-
-    page = admin_client.get(LIST, {"state": state})
-
-    assert keys(page) == expected
-    assert ("No locks match." in text(page)) == (not expected)
-
-
-@pytest.mark.parametrize(
-    ("searched", "expected"),
-    [
-        ("order", ["order:1", "order:2"]),
-        ("ORDER:1", ["order:1"]),
-        ("<i>", []),
-    ],
-)
-def test_search_looks_at_keys_in_any_case(
-    admin_client: Client, searched: str, expected: list[str]
-) -> None:
-    any_lock("order:1", user="ann").take(0)
-    any_lock("order:2", user="bob").take(0)
-    any_lock("nightly", user="ann").take(0)
-
-    assert keys(admin_client.get(LIST, {"q": searched, "o": "key"})) == expected
-
-
 def test_a_whole_key_comes_first_and_need_not_be_listed(
     admin_client: Client, fake_server: FakeServer
 ) -> None:
@@ -275,42 +250,21 @@ def test_a_whole_key_comes_first_and_need_not_be_listed(
         lock(key).take(0)
     fake_server.client().set("lock:theirs", "their-token", px=50_000)
 
+    # What is no lock is called so.
+    fake_server.client().lpush("lock:letters", "a")
+    letters = row(admin_client.get(LIST, {"q": "letters"}), "letters")
+
+    assert letters.startswith("letters not a lock - ")
     assert keys(admin_client.get(LIST, {"q": "theirs"})) == ["theirs", "a:theirs", "theirs:1"]
     assert keys(admin_client.get(LIST)) == ["a:theirs", "theirs:1"]
 
 
-def test_what_is_no_lock_is_found_by_its_key_and_called_so(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    fake_server.client().lpush("lock:letters", "a")
-
-    page = admin_client.get(LIST, {"q": "letters"})
-
-    assert row(page, "letters").startswith("letters not a lock - ")
-
-
-def test_a_search_that_no_key_can_equal_is_only_a_search(admin_client: Client) -> None:
-    lock("{a}b").take(0)
-
-    assert keys(admin_client.get(LIST, {"q": "}b"})) == ["{a}b"]
-
-
-def test_when_nobody_holds_a_lock_the_list_says_so(admin_client: Client) -> None:
+def test_there_are_fifty_on_a_page_and_filters_survive_paging(admin_client: Client) -> None:
     assert "Nobody holds a lock right now." in text(admin_client.get(LIST))
-
-
-@pytest.fixture
-def many() -> list[str]:
-    """One lock more than fills two pages."""
-    found = [f"job:{number:03}" for number in range(101)]
-    for key in found:
+    many = [f"job:{number:03}" for number in range(101)]
+    for key in many:
         lock(key).take(0)
-    return found
 
-
-def test_there_are_fifty_on_a_page_and_filters_survive_paging(
-    admin_client: Client, many: list[str]
-) -> None:
     first = admin_client.get(LIST, {"q": "job", "o": "key"})
     last = admin_client.get(LIST, {"q": "job", "o": "key", "p": "3"})
 
@@ -318,19 +272,13 @@ def test_there_are_fifty_on_a_page_and_filters_survive_paging(
     assert keys(last) == many[100:]
     assert "101 locks" in text(first)
     assert 'href="?q=job&amp;o=key&amp;p=3"' in first.content.decode()
+    for senseless, shown in (("abc", 0), ("-7", 100), ("99", 100), ("9" * 40, 100)):
+        assert keys(admin_client.get(LIST, {"p": senseless}))[0] == many[shown]
 
 
 @pytest.mark.parametrize(
-    ("asked", "first"), [("abc", 0), ("-7", 100), ("99", 100), ("9" * 40, 100)]
-)
-def test_a_senseless_page_number_shows_a_page_that_there_is(
-    admin_client: Client, many: list[str], asked: str, first: int
-) -> None:
-    assert keys(admin_client.get(LIST, {"p": asked}))[0] == many[first]
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"o": "nonsense"}, {"o": "-"}, {"q": "\0"}, {"q": "x" * 9000}, {"z": "1"}]
+    "parameters",
+    [{"o": "nonsense"}, {"o": "-"}, {"q": "\0"}, {"q": "x" * 9000}, {"z": "1"}, {"state": "x"}],
 )
 def test_senseless_parameters_are_as_good_as_none(
     admin_client: Client, parameters: dict[str, str]
