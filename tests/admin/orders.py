@@ -18,6 +18,7 @@ from django.urls import path
 
 from django_setnx_lock.admin import LockedAdminMixin
 from example_project.shop.models import Charge, Order
+from tests.admin.pages import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,10 +101,10 @@ class Person:
     def choose(self, action: str, orders: Iterable[Order], **more: str) -> list[str]:
         """Choose an action for these orders in the list; give what is said."""
         form = {"action": action, "_selected_action": [one.pk for one in orders], **more}
-        return said(self.client.post(self.url(), form, follow=True))
+        return messages(self.client.post(self.url(), form, follow=True))
 
     def delete(self, order: Order) -> list[str]:
-        return said(self.client.post(self.url(order, "delete"), {"post": "yes"}, follow=True))
+        return messages(self.client.post(self.url(order, "delete"), {"post": "yes"}, follow=True))
 
     def listed(self) -> ListPage:
         return ListPage(self, self.client.get(self.url()))
@@ -118,11 +119,6 @@ def values(content: str) -> dict[str, str]:
         if kind not in ("submit", "checkbox", "search") and "name" in given:
             found[given["name"]] = given.get("value", "")
     return found
-
-
-def said(response: Any) -> list[str]:
-    """What the admin told the user, each with its level."""
-    return [f"{one.level_tag}: {one.message}" for one in response.context["messages"]]
 
 
 class Page:
@@ -156,7 +152,7 @@ class Page:
         response = self.person.client.post(self.person.url(self.order), fields)
         if response.status_code == 200:
             return Page(self.person, self.order, response)
-        return said(self.person.client.get(response.headers["Location"], follow=True))
+        return messages(self.person.client.get(response.headers["Location"], follow=True))
 
     def saved(self, **typed: str) -> None:
         answer = self.send(**typed)
@@ -201,7 +197,7 @@ class ListPage:
     def send(self, **typed: str) -> list[str]:
         fields = {**self.fields, **typed, "_save": "Save"}
         fields.pop("action", None)
-        return said(self.person.client.post(self.person.url(), fields, follow=True))
+        return messages(self.person.client.post(self.person.url(), fields, follow=True))
 
     def row_of(self, order: Order) -> str:
         """The prefix of the fields of that row."""

@@ -36,24 +36,16 @@ def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("atomic_requests")
-def test_with_atomic_requests_the_lock_is_released_after_the_commit(
+def test_with_atomic_requests_a_mistake_keeps_the_lock_and_the_commit_releases_it(
     redis: LockTester, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = Person("ann").open(order)
+    page = Person("ann").open(order).refused(amount="much")
+    redis.assert_locked(f"order:{order.pk}")
     ends = databases.journal(monkeypatch, f"order:{order.pk}")
 
-    page.saved(customer="Ann Moe")
+    page.saved(amount="11.00")
 
     assert ends[0] == "commit default locked"
-    redis.assert_released(f"order:{order.pk}")
-
-
-@pytest.mark.usefixtures("atomic_requests")
-def test_with_atomic_requests_a_mistake_keeps_the_lock(redis: LockTester, order: Order) -> None:
-    again = Person("ann").open(order).refused(amount="much")
-
-    redis.assert_locked(f"order:{order.pk}")
-    again.saved(amount="11.00")
     redis.assert_released(f"order:{order.pk}")
 
 
