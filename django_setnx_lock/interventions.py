@@ -71,7 +71,8 @@ ASK_TO_STOP = Intervention(
     page="stop",
     title=gettext_lazy("Ask to stop"),
     consequences=gettext_lazy(
-        "These holders keep their locks, and hear of this at their next renewal or check. A "
+        "These holders still hold their locks, and get the request at their next renewal or check. "
+        "A "
         "command under with_lock is terminated then; other code stops only if it looks whether it "
         "was asked."
     ),

@@ -53,7 +53,7 @@ class LockOptions:
     (None: none). ``reentrant``: whether the thread or asyncio task that holds the lock gets it
     again. ``until_commit``: whether a release inside a transaction waits until that has ended;
     :doc:`transactions`. ``replicas``: how many replicas have to acknowledge the lock before it
-    counts as taken; :doc:`redis`. ``using``: the cache alias; several of them make a
+    counts as taken. ``using``: the cache alias; several of them make a
     :class:`Redlock`. ``label`` and ``note``: shown to operators beside host and
     process (""). ``on_lost``: called once with the handle when the lock was found to be lost
     (None). ``shared`` and ``limit``: whether others may hold it too, as by :func:`rwlock` and

@@ -144,7 +144,7 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
 
 def _not_released(error: LockError) -> str:
     """Say what ``error`` of a release means."""
-    text = _("A lock was not released: it is let go when its lease ends. (%(problem)s)")
+    text = _("A lock was not released: it ends with its lease. (%(problem)s)")
     if isinstance(error, LockLost):
         text = _(
             "A lock was lost: somebody else may have worked on this at the same time. (%(problem)s)"

@@ -92,7 +92,8 @@ class WaitStep:
 class LockDeadlock(LockBusy):
     """Somebody else holds the lock, and waits for what the caller holds: neither would go on.
 
-    Of those who wait for each other one is refused, so that the others go on once it has let go.
+    Of the callers that wait for each other one is refused. Once it has released its lock, the
+    others go on.
     ``cycle``: a :class:`WaitStep` for each of them, the refused caller first, and each before the
     one that it waits for; the last waits for the first. Else as :class:`LockBusy`.
     """
@@ -105,7 +106,7 @@ class LockDeadlock(LockBusy):
 class LockLost(LockError, redis_exceptions.LockNotOwnedError):
     """We held the lock and no longer do.
 
-    ``forced_by`` and ``reason`` tell who force-released it and why; both are empty when
+    ``forced_by`` and ``reason`` say who force-released it and why; both are empty when
     its lease ran out or somebody overwrote it.
     """
 
@@ -141,7 +142,7 @@ class StaleFence(LockLost):
 
 
 class LockUnavailable(LockError):
-    """Redis could not say whether the lock was taken, kept or released.
+    """Redis could not say whether the lock was taken, renewed or released.
 
     ``cause`` is one word: ``unreachable``, ``timeout``, ``pool`` (no free connection),
     ``readonly``, ``memory``, ``wrongtype`` (the name holds something that is no lock),

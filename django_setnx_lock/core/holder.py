@@ -23,7 +23,7 @@ _TEXTS = ("host", "thread", "label", "user", "note")
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """The record of who holds a lock, which stands beside it in Redis. It is for operators only.
+    """The record of who holds a lock, beside the lock in Redis. It is for operators only.
 
     ``lease``: the seconds that the lock lives unrenewed (0: not known). ``renewed``: whether it is
     renewed, for ``max_hold`` seconds at most (0: without limit). ``process``: the name under which

@@ -149,7 +149,7 @@ class LockHelpers:
             raise AssertionError(f"the lock is not free: {_described(info)}")
 
     def assert_released(self, key: str, *, using: str | None = None) -> None:
-        """Assert that nobody holds ``key`` any more; ``min_hold`` may still keep it from others."""
+        """Assert that nobody holds ``key`` any more; ``min_hold`` may still run."""
         info = self._info(key, using)
         if info.state not in {State.FREE, State.KEPT}:
             raise AssertionError(f"the lock was not released: {_described(info)}")

@@ -56,7 +56,7 @@ _DONE = {
 class Inspector:
     """Looks at all locks whose names begin with ``prefix``.
 
-    ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in the index
+    ``client`` is a redis-py client; ``use_index``: whether locks there are listed in the index
     (True), else every name is looked for with SCAN. ``protocol``: that of the locks, as in
     :class:`RedisLock` (``setnx``). With a timestamp, a number that another program wrote is the
     time until which it has the lock. Each method raises LockUnavailable when Redis cannot say.
@@ -145,7 +145,7 @@ class Inspector:
     def all(self, *, search: str = "", everything: bool = False) -> list[LockInfo]:
         """Return all the held locks, sorted by key. ``search``, ``everything``: see :meth:`find`.
 
-        It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
+        It may take long, but occupies Redis for a millisecond at a time only.
         """
         return self._held(sorted(self._names(search, everything)[0]))
 
@@ -162,9 +162,9 @@ class Inspector:
 
         Of several who hold it together, from one by its own fingerprint. ``state``: the state in
         which this holder was seen. A holder that was seen ``GONE``, or ``NOT_RENEWED``, and lives
-        again keeps the lock: the outcome is then ``REVIVED``. So does one that renews its lease
+        again still has the lock: the outcome is then ``REVIVED``. So does one that renews its lease
         before the request arrives. With None, or another state, the fingerprint alone decides.
-        ``by`` and ``reason`` are told to the holder when it finds out.
+        ``by`` and ``reason`` are in the LockLost of the holder.
         """
         seen = self._holder(name, fingerprint)
         if isinstance(seen, Outcome):
@@ -194,13 +194,14 @@ class Inspector:
     ) -> Outcome:
         """Ask the one holder whose ``fingerprint`` was seen to stop. The lock is not taken away.
 
-        Of several who hold it together, one by its own fingerprint. The holder is told ``by`` and
+        Of several who hold it together, one by its own fingerprint. The holder gets ``by`` and
         ``reason`` at its next renewal or check, once: who has been asked before is not asked again.
         A next holder is not asked. ``with_lock`` ends its command; elsewhere it is for the code to
         look at ``held.stop_requested``.
 
-        Raises LockUnsupported where nobody would hear it: of a holder with the timestamp protocol
-        or ``hosted``, of another program, and of a lock that nobody holds any more or releases.
+        Raises LockUnsupported where nobody would get the request: of a holder with the timestamp
+        protocol or ``hosted``, of another program, and of a lock that nobody holds any more or
+        releases.
         """
         seen = self._holder(name, fingerprint)
         if isinstance(seen, Outcome):

@@ -54,15 +54,15 @@ class LockHandle(Giver, Borrower):
 
     @property
     def local(self) -> LocalToken:
-        """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
+        """Its ``token`` is :attr:`token` as bytes, or None once the lock was released."""
         return LocalToken(None if self.released else self.token)
 
     def detach(self) -> Callable[[], None]:
-        """Let the lock go later: return what does that, and is called by whom it is left to.
+        """Leave the block without a release: return a callable that releases the lock later.
 
-        It is held and renewed as before for as long as somebody refers to that; this handle counts
-        as released. Where that is to outlive the thread or task that took the lock, call
-        :meth:`handover` first. Raises LockError and LockLost as :meth:`extend`.
+        The lock is held and renewed as before while somebody refers to the callable; this handle
+        counts as released. If another thread or task is to call it, call :meth:`handover` first.
+        Raises LockError and LockLost as :meth:`extend`.
         """
         return self._detached().release
 
@@ -86,7 +86,7 @@ class LockHandle(Giver, Borrower):
         return super()._begin_release()
 
     def _is_followed(self) -> bool:
-        """Let go this handle alone, if there are others."""
+        """Release this handle alone, if there are others."""
         grant = self.grant
         others = [handle for handle in grant.held_by() if handle is not self]
         if not others or grant.is_over:
@@ -178,7 +178,7 @@ class RedisLock(Adopter[LockHandle]):
         if token.startswith("read:") and not self.options.is_shared:
             raise LockError(
                 f"the lock {key!r} is held for reading here, and whoever has it alone waits for "
-                "all who read: this caller would wait for itself; let it go first, or take it "
+                "all who read: this caller would wait for itself; release it first, or take it "
                 "alone before reading",
                 key=key,
             )
@@ -213,7 +213,7 @@ class RWLock:
 
     First come, first served: a reader waits behind a writer that came before it, so that neither
     starves. Each reader has a lease of its own. With ``reentrant``, a writer may read within, and
-    holds the lock alone until it has let both go; a reader that wants to write would wait for
+    holds the lock alone until it has released both; a reader that wants to write would wait for
     itself: that raises LockError.
 
     ``client``, ``name`` and ``options``: those of :class:`RedisLock`, which is what a writer

@@ -207,7 +207,7 @@ class LocalLock(Operations, Generic[_Handle]):
 
         ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is not
         ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody else
-        kept it for so long, LockUnavailable when Redis cannot say (what it may have granted is
+        held it for that long, LockUnavailable when Redis cannot say (what it may have granted is
         given back), and ValueError.
         """
         return run(self._take(BLOCKING, self._limit(blocking_timeout), current(False)))
@@ -228,7 +228,7 @@ class LocalLock(Operations, Generic[_Handle]):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Take the lock; False when somebody else kept it for too long.
+        """Take the lock; False when somebody else held it for too long.
 
         ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held

@@ -30,17 +30,17 @@ class PlainLock(LocalLock[_Handle]):
     how long, in seconds (None: without limit). ``thread_local``: whether each thread sees only what
     it took with this object itself. ``raise_on_release_error``: whether leaving a ``with`` block
     raises when the release failed; else it is logged. ``renew``: whether the lease is renewed in
-    the background until the lock is let go, its thread has ended, or nobody refers to the handle.
+    the background until the lock is released, its thread has ended, or nobody refers to the handle.
     ``max_hold``: the seconds that it is held at most, which bounds lease and renewal, not
     :meth:`extend`. ``min_hold``: the seconds from the grant on during which nobody else gets it,
-    however soon it is let go. ``on_lost``: called once with the handle when the lock is found to be
-    lost, mostly by the thread that renews, which it must not keep. ``key``: what messages call the
-    lock (None: its name). ``index``: the sorted set to list it in. ``label``, ``user``, ``note``:
-    what the holder record says besides host, process and thread. ``reentrant``: whether the thread
-    or task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held
-    at the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds
-    of waiting a warning in the log says who holds the lock; ``deadlock_timeout``: after how many
-    the caller looks for a deadlock (None: never), as :doc:`kinds` has it.
+    however soon it is released. ``on_lost``: called once with the handle when the lock is lost,
+    mostly by the thread that renews, so it must be quick. ``key``: what messages call the lock
+    (None: its name). ``index``: the sorted set to list it in. ``label``, ``user``, ``note``: what
+    the holder record says besides host, process and thread. ``reentrant``: whether the thread or
+    task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held at
+    the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds of
+    waiting a warning in the log says who holds the lock; ``deadlock_timeout``: after how many the
+    caller looks for a deadlock (None: never), as :doc:`kinds` has it.
 
     Raises ValueError for a time that is no finite number above zero (``blocking_timeout`` and
     ``sleep`` may be 0), a ``min_hold`` of more than ``max_hold``, an impossible name, and a

@@ -129,7 +129,7 @@ class Operations(ABC):
         return True
 
     def release(self) -> None:
-        """Let the lock go, or this handle where others hold the lock as well.
+        """Release the lock, or this handle where others hold the lock as well.
 
         A lease that is over by the local clock is released all the same when Redis confirms that
         nobody else has had the lock. Raises LockLost when it is no longer ours, LockError when it
@@ -141,8 +141,8 @@ class Operations(ABC):
     async def arelease(self) -> None:
         """Release as :meth:`release` does.
 
-        When cancelled, it lets the lock go all the same before it raises CancelledError, or gives
-        up after a socket timeout.
+        When cancelled, release the lock all the same before CancelledError is raised, or give up
+        after a socket timeout.
         """
         await self._release(ASYNCIO)
 
@@ -157,7 +157,7 @@ class Handle(Operations):
     @property
     @abstractmethod
     def released(self) -> bool:
-        """Whether it was let go."""
+        """Whether it was released."""
 
     @property
     @abstractmethod
@@ -252,14 +252,14 @@ class Handle(Operations):
             raise
 
     def __enter__(self) -> Self:
-        """Hold it for a block, at whose end it is let go."""
+        """Hold it for a block, at whose end it is released."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         run(self.finish(BLOCKING, error))
 
     async def __aenter__(self) -> Self:
-        """Hold it for a block, at whose end it is let go."""
+        """Hold it for a block, at whose end it is released."""
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

@@ -73,7 +73,7 @@ class Redlock(RedisLock):
     The algorithm is that of https://redis.io/docs/latest/develop/use/patterns/distributed-locks/:
     all masters are asked at once with the same token; the lock is taken when a majority has
     granted it and the time that took, and one per cent and 2 ms for the drift of clocks, are less
-    than the lease; else all are asked to take it back. :doc:`redis` tells what it does not give.
+    than the lease; else all are asked to take it back. Its limits: :doc:`redis`.
 
     ``clients``: a redis-py client of each master, three at least, better an odd number: a fourth
     allows for no more failures than three do. ``names``: what messages call them (their

@@ -154,13 +154,13 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
 
     @property
     def _left(self) -> list[LockHandle]:
-        """Those that were not let go by their own handles."""
+        """Those that were not released by their own handles."""
         # No generator: an interrupt as it is thrown away would be lost.
         return [held for held in self.parts if not held.released]
 
     @property
     def released(self) -> bool:
-        """Whether all were let go."""
+        """Whether all were released."""
         return not self._left
 
     @property
@@ -171,7 +171,7 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         return min([held.remaining() for held in self._left], default=0.0)
 
     def detach(self) -> Callable[[], None]:
-        """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
+        """Leave the block without a release. See :meth:`LockHandle.detach`."""
         left = self._left or self.parts
         for held in left:
             # Before one is left to that: of one that is lost the others are let go here.

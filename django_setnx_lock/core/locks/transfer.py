@@ -144,7 +144,7 @@ class Adopter(PlainLock[_Handle]):
 
         ``ticket``: what :meth:`LockHandle.give_away` gave there. The lock was held all the time in
         between, has its fence still, and is this one's alone from then on: the ticket is good for
-        one. ``with lock("order:42").adopt(ticket) as held: ...`` lets it go at the end.
+        one. ``with lock("order:42").adopt(ticket) as held: ...`` releases it at the end.
 
         Raises LockLost when the lock is not held by the ticket any more: the time for it was over,
         it was force-released, or somebody has taken it over; ValueError for what is no ticket, or

@@ -53,7 +53,7 @@ class Busy(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRequest:
-    """The request of an operator, as the holder hears it and the page shows it.
+    """The request of an operator that a holder stop.
 
     ``by``: the operator. ``by`` and ``reason`` may be empty. ``at``: a Unix time by the clock of
     the server.

@@ -66,10 +66,10 @@ _COMMON: dict[str, dict[str, Any]] = {
         "help": "Look through the whole keyspace with SCAN, which takes a while, and also finds "
         "locks of other programs. Implied by their states: foreign, never-expires, not-a-lock.",
     },
-    "--reason": {**_TEXT, "help": "Logged, and told to the holder."},
+    "--reason": {**_TEXT, "help": "Logged, and shown to the holder."},
     "--fingerprint": {
         "metavar": "HEX",
-        "help": "Only the holder of this fingerprint, as list --json and show tell it; of several "
+        "help": "Only the holder of this fingerprint, as list --json and show give it; of several "
         "who hold it together, that one alone.",
     },
 }
@@ -153,14 +153,14 @@ def _add_subcommands(parser: CommandParser) -> None:
 
     add("show", "Shows one lock in full.", "0 it is held, 1 it is free;", "key", "--json")
 
-    option = add("history", "Tells how holds of locks have ended.", "0 told;", "--json")
+    option = add("history", "Shows how holds of locks have ended.", "0 shown;", "--json")
     option("key", nargs="?", **_KEY, help="The key of one lock. Default: all locks.")
     most = "How many at most, the newest first. Default: 20."
     option("--limit", type=number, default=20, metavar="N", help=most)
 
     add(
         "doctor",
-        "Connects to Redis and tells what there can cost a lock, and what to do about it.",
+        "Looks for what can cost a lock in Redis, and says what to do about it.",
         "0 no error was found, 2 errors;",
         "--json",
     )
@@ -168,7 +168,7 @@ def _add_subcommands(parser: CommandParser) -> None:
     of_holder = ("key", "--reason", "--fingerprint")
     ask = add(
         "ask-to-stop",
-        "Asks the holder of a lock to stop, and leaves it the lock.",
+        "Asks the holder of a lock to stop, and does not release the lock.",
         "0 asked, 1 nobody holds it, it changed hands, or was asked before;",
         *of_holder,
     )
@@ -182,11 +182,11 @@ def _add_subcommands(parser: CommandParser) -> None:
     for option in (ask, release):
         about = f"Only a holder in this state: {', '.join(ill)}."
         option("--state", choices=ill, metavar="STATE", help=about)
-    release("-y", "--yes", action="store_true", help="Do not ask. Needed where no terminal is.")
+    release("-y", "--yes", action="store_true", help="Do not ask. Needed without a terminal.")
 
     option = add(
         "check",
-        "Tells monitoring whether any lock is held or waited for too long, or in a bad state.",
+        "Says for monitoring whether a lock is held or waited for too long, or in a bad state.",
         "0 OK, 1 WARNING, 2 CRITICAL or Redis unreachable, 3 UNKNOWN: misconfigured;",
         *("--search", "--everything"),
         others="64 wrong usage.",

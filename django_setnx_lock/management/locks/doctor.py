@@ -315,11 +315,11 @@ def check_eviction(server: Server) -> Iterator[CheckMessage]:
 
 
 def check_persistence(server: Server) -> Iterator[CheckMessage]:
-    """D008: a restart does not forget the locks."""
+    """D008: a restart does not lose the locks."""
     if server.info.get("aof_enabled") == "0":
         yield message(
             "D008",
-            "No write is kept on disk at once: a restart lets go of the locks that were taken "
+            "Writes do not reach the disk at once: a restart loses the locks that were taken "
             "after the last snapshot, if there is one, while their holders work.",
             "Set appendonly to yes, or have the server stay away after a crash for longer than "
             "the leases.",
