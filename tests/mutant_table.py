@@ -465,6 +465,13 @@ DOORS = [
         "test_a_signal_ends_the_wait_also_where_python_loses_it_or_runs_its_handler_late",
     ),
     Mutant(
+        "an alarm that was set before with_lock began is left alone",
+        "management/with_lock/supervisor.py",
+        " and not is_set",
+        "",
+        "tests/management/test_interrupts.py::test_an_alarm_that_was_set_before_it_began_ends_it",
+    ),
+    Mutant(
         "what is typed comes to a command once",
         "management/with_lock/supervisor.py",
         " or (signum in TYPED and child.status is None)",

@@ -95,6 +95,18 @@ def test_a_signal_ends_the_wait_also_where_python_loses_it_or_runs_its_handler_l
         assert not real_server.client().exists("{lock:k}:waiters")
 
 
+def test_an_alarm_that_was_set_before_it_began_ends_it(forking: Forking) -> None:
+    # As by perl -e 'alarm shift; exec @ARGV' 600 manage.py with_lock ...
+    with lock("k"):
+        with_lock = forking.start("k", "true", first="import signal\nsignal.alarm(600)")
+        eventually(is_waited_for)
+
+        with_lock.send(signal.SIGALRM)
+
+        assert with_lock.has_ended(15)
+        assert with_lock.end() == -signal.SIGALRM
+
+
 class Signals(io.StringIO):
     """A stderr that has a signal sent when it is told of the wait, which has not begun yet."""
 

@@ -69,8 +69,9 @@ class Supervisor:
             # None: not set from Python, so that it could not be put back.
             if signal.getsignal(signum) not in (None, signal.SIG_IGN):
                 self._before[signum] = signal.signal(signum, self._on_signal)
-        # Else the timer is somebody's own.
-        if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+        # Else the timer is somebody's own, as of an alarm that was set before this program began.
+        is_set = any(signal.getitimer(signal.ITIMER_REAL))
+        if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL and not is_set:
             self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_signal)
             signal.setitimer(signal.ITIMER_REAL, _ALARM, _ALARM)
         return self
