@@ -303,7 +303,7 @@ DOORS = [
         "contrib/fencing/fences.py",
         '**{f"{name}__lte": fence.number}',
         "",
-        "tests/contrib/fencing/test_models.py::test_a_stale_save_is_refused",
+        "tests/contrib/fencing/test_models.py::test_a_stale_write_is_refused",
     ),
     Mutant(
         "a deleted row is not made again by a stale save",
@@ -326,7 +326,7 @@ DOORS = [
         "contrib/fencing/models.py",
         '            fence.store(base, field.name, f"{self.model._meta.label} {pk}")\n',
         "",
-        "tests/contrib/fencing/test_claims.py::test_after_a_claim_an_earlier_holder_cannot_write",
+        "tests/contrib/fencing/test_querysets.py::test_after_a_claim_an_earlier_holder_cannot_write",
     ),
     Mutant(
         "a handle that is known to be lost writes nothing",

@@ -81,17 +81,6 @@ def test_e021_a_model_with_no_field_or_two(names: tuple[str, ...]) -> None:
 
 
 @isolate_apps(HERE)
-def test_e021_one_more_than_what_is_inherited() -> None:
-    class Twice(Seat):
-        more = FenceField()
-
-        class Meta:
-            app_label = "fencing"
-
-    assert ids(Twice) == ["django_setnx_lock.E021"]
-
-
-@isolate_apps(HERE)
 def test_w020_a_default_manager_that_fences_nothing() -> None:
     class Other(FencedModel):
         fence = FenceField()

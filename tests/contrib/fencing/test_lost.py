@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_setnx_lock import LockError, LockLost, StaleFence, lock
 from tests.contrib.fencing.models import Seat, Venue
+from tests.contrib.fencing.writes import WRITES
 from tests.support.seams import clock
 
 if TYPE_CHECKING:
@@ -40,24 +41,15 @@ def seat() -> Seat:
     return seat
 
 
-WRITES: dict[str, Callable[[Any, Seat], object]] = {
-    "save": lambda held, seat: seat.save(fence=held),
-    "save a new one": lambda held, seat: Seat(row="B1").save(fence=held),
-    "delete": lambda held, seat: seat.delete(fence=held),
-    "claim": lambda held, seat: Seat.objects.claim(held, pk=seat.pk),
-    "claim rows": lambda held, seat: Seat.objects.claim_all(held),
-    "update rows": lambda held, seat: Seat.objects.update(fence=held, price=1),
-    "delete rows": lambda held, seat: Seat.objects.all().delete(fence=held),
-}
 each_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
 @each_write
 def test_a_handle_that_is_known_to_be_lost_writes_nothing(
-    lost: LockHandle, seat: Seat, write: Callable[[Any, Seat], object]
+    lost: LockHandle, seat: Seat, write: Callable[[Any, Seat, Any], Any]
 ) -> None:
     with CaptureQueriesContext(connection) as captured, pytest.raises(LockLost) as caught:
-        write(lost, seat)
+        write(Seat.objects.all(), seat, lost)
 
     assert not isinstance(caught.value, StaleFence)
     assert not any(one["sql"].startswith(("UPDATE", "INSERT", "DELETE")) for one in captured)
@@ -65,9 +57,9 @@ def test_a_handle_that_is_known_to_be_lost_writes_nothing(
 
 @each_write
 def test_its_number_alone_cannot_tell(
-    lost: LockHandle, seat: Seat, write: Callable[[Any, Seat], object]
+    lost: LockHandle, seat: Seat, write: Callable[[Any, Seat, Any], Any]
 ) -> None:
-    write(lost.fence, seat)
+    write(Seat.objects.all(), seat, lost.fence)
 
 
 def test_a_handle_whose_lease_is_over_by_the_local_clock_writes_nothing(
