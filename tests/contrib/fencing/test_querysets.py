@@ -212,10 +212,11 @@ def test_the_rows_of_a_relation_can_be_fenced(seats: FencedQuerySet[Seat]) -> No
 
 @pytest.mark.parametrize("name", ["delete", "claim_all"])
 def test_values_are_not_deleted_or_claimed(seats: FencedQuerySet[Seat], name: str) -> None:
+    rows: Any = seats.values("row")
     with pytest.raises(TypeError, match="values"):
-        BULK[name](seats.values("row"), STALE)
+        BULK[name](rows, STALE)
     with pytest.raises(TypeError, match="values"):
-        seats.values("row").claim(STALE, row="A1")
+        rows.claim(STALE, row="A1")
 
     assert stored(seats) == UNTOUCHED
 
