@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,29 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django.live_server_helper import LiveServer
     from selenium.webdriver.remote.webelement import WebElement
-    from selenium_axe_python.axe import Axe
 
     from tests.servers import RealServer
 
 # In the settings of Chromium: 2 blocks.
 _BLOCKED = 2
+WIDTHS = (390, 1280)
+THEMES = ("light", "dark")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+COLOURS = ["color-contrast", "link-in-text-block"]
+# A colour on its way to another is neither.
+USUAL_LOOK = "* { transition: none !important }"
+#: The button on the page of a lock, and the one below a question.
+RELEASE, CONFIRM = ".lock-release input[type=submit]", "#content form input[type=submit]"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test of this folder."""
+    item.add_marker("browser")
+    item.add_marker(pytest.mark.django_db(transaction=True))
+    # A browser takes seconds to start where the machine is busy.
+    item.add_marker(pytest.mark.timeout(300))
+    # One process starts the browsers: side by side they keep everybody else waiting.
+    item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 class Browser:
@@ -103,20 +119,35 @@ class Browser:
         )
         WebDriverWait(self._driver, 20).until(lambda driver: driver.execute_script(shown))
 
-    def picture(self) -> bytes:
-        """Return a picture of the whole page, as a PNG."""
-        asked = {"captureBeyondViewport": True}
-        found = self._driver.execute_cdp_cmd("Page.captureScreenshot", asked)
-        return base64.b64decode(found["data"])
+    def narrower(self) -> list[int]:
+        """Return the widths of the screen that the page is wider than."""
+        found = []
+        # At 800 the admin's menu leaves the least room.
+        for width in (*WIDTHS, 800):
+            self.show(width, THEMES[0])
+            if self.run("return document.documentElement.scrollWidth > innerWidth"):
+                found.append(width)
+        return found
 
-    def axe(self, style: str = "") -> Axe:
-        """Have axe look at the page that is open now, with that ``style`` added."""
+    def faults(self) -> set[str]:
+        """Return what axe finds at each width, and in each theme."""
         from selenium_axe_python.axe import Axe
 
-        self.run(f"document.head.insertAdjacentHTML('beforeend', '<style>{style}</style>')")
+        style = f"<style>{USUAL_LOOK}</style>"
+        self.run(f"document.head.insertAdjacentHTML('beforeend', '{style}')")
         axe = Axe(self._driver)
         axe.inject()  # type: ignore[no-untyped-call]  # it has no annotations
-        return axe
+        found = set()
+        for width in WIDTHS:
+            # Themes differ in colours alone, and widths in none.
+            for theme in THEMES if width == WIDTHS[-1] else THEMES[:1]:
+                self.show(width, theme)
+                rules = RULES if theme == THEMES[0] else COLOURS
+                results = axe.run(options={"runOnly": rules, "resultTypes": ["violations"]})
+                for one in results["violations"]:
+                    for node in one["nodes"]:
+                        found.add(f"{one['id']} {node['target']} {width} {theme}")
+        return found
 
     def forget(self) -> None:
         """Be signed in nowhere, and show nothing."""

@@ -10,7 +10,6 @@ from django_setnx_lock import inspector
 from example_project.shop.models import Charge, Order
 from tests.admin import orders
 from tests.admin.orders import Person
-from tests.browser.test_accessibility import THEMES, WIDTHS, faults
 from tests.processes import eventually
 
 if TYPE_CHECKING:
@@ -18,15 +17,7 @@ if TYPE_CHECKING:
 
     from tests.browser.conftest import Browser
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.urls("tests.admin.orders"),
-    # A browser takes seconds to start where the machine is busy.
-    pytest.mark.timeout(180),
-    # One process starts the browsers: side by side they keep everybody else waiting.
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.urls("tests.admin.orders")
 SAVE = "input[name=_save]"
 
 
@@ -55,19 +46,27 @@ class Desk:
         who.run("document.querySelector('[name=customer]').value = ''")
         who.write("customer", text)
 
+    def see_no_fault(self) -> None:
+        """See that what the form has besides Django's own has no fault."""
+        own = [one for one in self.ann.faults() if "lock-" in one or "button" in one]
+        assert (own, self.ann.narrower()) == ([], [])
+
 
 @pytest.fixture
 def desk(chromium: Browser, browser: Browser, live_server: LiveServer) -> Desk:
     return Desk(live_server.url, chromium, browser)
 
 
-def test_the_second_reads_who_edits_and_edits_when_the_first_has_saved(desk: Desk) -> None:
+def test_the_second_reads_who_edits_and_edits_when_the_first_has_saved_or_gone(desk: Desk) -> None:
     desk.ann.open(desk.url)
     desk.bob.open(desk.url)
     seen = desk.bob.read(".lock-editing")
 
     desk.type(desk.ann, "Ann Moe")
     desk.ann.click(SAVE)
+    desk.ann.open(desk.url)
+    desk.ann.open(desk.list)
+    eventually(lambda: not desk.fingerprint)
     desk.bob.open(desk.url)
     desk.type(desk.bob, "Bob Roe")
     desk.bob.click(SAVE)
@@ -87,15 +86,6 @@ def test_what_is_refused_stays_on_the_page(desk: Desk) -> None:
     assert "This order was changed after you opened it." in desk.bob.read(".errorlist")
     assert desk.bob.run("return document.querySelector('[name=customer]').value") == "Bob Roe"
     assert desk.customer == "Cyd Poe"
-
-
-def test_going_elsewhere_releases_the_lock(desk: Desk) -> None:
-    desk.ann.open(desk.url)
-    assert desk.fingerprint
-
-    desk.ann.open(desk.list)
-
-    eventually(lambda: not desk.fingerprint)
 
 
 def test_loading_the_page_again_keeps_the_lock(desk: Desk) -> None:
@@ -140,46 +130,24 @@ def test_who_is_taken_from_is_told_in_the_page(desk: Desk) -> None:
     assert desk.customer == "Ann Lee"
 
 
+TOLD = (
+    "const told = document.querySelector('.lock-lost');"
+    "told.textContent = 'bob is working on this order.'; told.hidden = false"
+)
+
+
 @pytest.mark.parametrize(
     "state",
-    [
-        "own, twice",
-        *(
-            pytest.param(state, marks=pytest.mark.matrix)
-            for state in ("own", "refused", "told", "of another")
-        ),
-    ],
+    ["twice", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("alone", "of another"))],
 )
 def test_no_form_has_a_fault_or_is_wider_than_the_screen(desk: Desk, state: str) -> None:
-    page = Person("bob" if state == "of another" else "ann").open(desk.order)
-    if state in ("own", "refused"):
-        page.leave()
+    if state != "alone":
+        Person("bob" if state == "of another" else "ann").open(desk.order)
     desk.ann.open(desk.url)
-    if state == "refused":
+    desk.see_no_fault()
+    if state == "alone":
+        desk.ann.run(TOLD)
+        desk.see_no_fault()
         Order.objects.update(customer="Cyd Poe")
-        desk.type(desk.ann, "Ann Moe")
         desk.ann.click(SAVE)
-    if state == "told":
-        desk.ann.run(
-            "const told = document.querySelector('.lock-lost');"
-            "told.textContent = 'bob is working on this order.';"
-            "told.hidden = false"
-        )
-
-    assert own_faults(desk.ann) == set()
-    assert wide(desk.ann) == []
-
-
-def own_faults(browser: Browser) -> set[str]:
-    """What axe finds in what the form has besides Django's own, which is not without faults."""
-    return {fault for fault in faults(browser) if "lock-" in fault or "button" in fault}
-
-
-def wide(browser: Browser) -> list[int]:
-    """The widths of the screen that the page is wider than."""
-    found = []
-    for width in WIDTHS:
-        browser.show(width, THEMES[0])
-        if browser.run("return document.documentElement.scrollWidth > innerWidth"):
-            found.append(width)
-    return found
+        desk.see_no_fault()

@@ -1,90 +1,50 @@
-"""An operator's night: real processes die and stop, and the operator frees what they left.
-
-With ``NIGHT_SHOTS`` in the environment, a directory, each page is pictured there.
-"""
+"""An operator's night: real processes die and stop, and the operator frees what they left."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from django.test import Client
+from pytest_django.live_server_helper import LiveServer
 
 from django_setnx_lock.core import State
 from tests.admin.pages import HISTORY, LIST, address, info
-from tests.browser.test_accessibility import faults
-from tests.processes import eventually, figure
+from tests.browser.conftest import CONFIRM, RELEASE, Browser
+from tests.processes import eventually
+from tests.servers import RealServer
 from tests.support.waiting import waiting_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Start = Callable[..., "subprocess.Popen[str]"]
 
-    from django.test import Client
-    from pytest_django.live_server_helper import LiveServer
-
-    from tests.browser.conftest import Browser
-    from tests.servers import RealServer
-
-    Start = Callable[..., subprocess.Popen[str]]
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.storm,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.timeout(300),
-    # One process starts the browsers: side by side they keep everybody else waiting.
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.storm
 ROW, STATE = "#result_list tbody tr", ".lock-state"
-SELECT, SELECTED = ".action-select", "[name=selected]"
-RELEASE, CONFIRM = ".lock-release input[type=submit]", "#content form input[type=submit]"
-SHOTS = os.environ.get("NIGHT_SHOTS")
 
 
 class Night:
-    """The operator at the browser, who counts clicks."""
+    """The operator at the browser."""
 
     def __init__(self, browser: Browser, site: str) -> None:
         self.browser, self._site = browser, site
-        self.clicks = 0
 
-    def open(self, page: str) -> None:
-        """Open a page: what a link in a chat does."""
+    def open(self, page: str) -> str:
+        """Open a page, as a link in a chat does; return what it says."""
         self.browser.open(self._site + page)
-        self.clicks = 0
+        return self.browser.read("#content")
 
-    def click(self, selector: str, *, is_box: bool = False) -> None:
-        """Click, once."""
-        self.clicks += 1
-        if is_box:
-            self.browser.run(f"document.querySelector('{selector}').click()")
-        else:
-            self.browser.click(selector)
-
-    def tops(self, what: str, selector: str) -> dict[int, int]:
-        """Say how far down that is, by the width of the window; picture the page."""
-        found = {}
-        for width in (1280, 390):
-            for theme in ("light", "dark"):
-                self.browser.show(width, theme)
-                self._picture(f"{what}-{width}-{theme}")
-            script = f"return document.querySelector('{selector}').getBoundingClientRect().top"
-            found[width] = round(self.browser.run(f"{script} + scrollY"))
-            wide = self.browser.run("return document.documentElement.scrollWidth > innerWidth")
-            assert not wide, f"{what} is wider than {width}"
-        high = self.browser.run("return document.documentElement.scrollHeight")
-        figure(f"{what}: clicks {self.clicks}, y {found}, height at 390: {high}")
+    def see_at_once(self, selector: str, within: int = 300) -> None:
+        """See that this is far up on the page, which is no wider than the window."""
+        script = f"return document.querySelector('{selector}').getBoundingClientRect().top"
+        for width in (390, 1280):
+            self.browser.show(width, "light")
+            assert self.browser.run(f"{script} + scrollY") <= within, (selector, width)
+        assert self.browser.narrower() == []
         self.browser.show(1280, "light")
-        return found
-
-    def _picture(self, name: str) -> None:
-        if SHOTS:
-            Path(SHOTS, f"{name.replace(' ', '-')}.png").write_bytes(self.browser.picture())
 
 
 @pytest.fixture
@@ -138,52 +98,41 @@ def test_a_night(night: Night, start: Start) -> None:
         dead = ("price-list", "billing:close", "exports", "report:daily")
         eventually(lambda: all(map(gone, dead)), 40)
 
-        night.open(LIST)
-        listed = night.browser.read("#content")
-        first = night.tops("list", ROW)
-        assert max(first.values()) <= 300
+        listed = night.open(LIST)
+        night.see_at_once(ROW)
         assert listed.index("billing:close") < listed.index("exports")
         assert "20 leases ran out in the last hour" in listed
         assert "worker" not in night.browser.read("#result_list")
-        assert faults(night.browser) == set()
 
-        night.open(address("change", "lock:billing:close"))
-        assert max(night.tops("60 waiters", STATE).values()) <= 300
-        shown = night.browser.read("#content")
+        shown = night.open(address("change", "lock:billing:close"))
+        night.see_at_once(STATE)
         assert "60 wait, the first for" in shown
         assert "no sign of life for 15 s or longer, last renewed" in shown
         assert shown.count("view invoice") == 1
-        assert faults(night.browser) == set()
 
-    a_dead_reader_loses_its_share_and_nobody_else(night, "price-list", 3)
-    a_dead_reader_loses_its_share_and_nobody_else(night, "exports", 40)
+    a_dead_one_loses_its_share_and_nobody_else(night, "price-list", 3)
+    a_dead_one_loses_its_share_and_nobody_else(night, "exports", 40)
     one_that_goes_on_keeps_its_lock(night, stopped)
 
-    night.open(f"{HISTORY}?q=ran+out")
-    night.tops("history", ".lock-past tbody tr")
-    assert night.browser.read("#content").count("lease ran out") == 20
+    assert night.open(f"{HISTORY}?q=ran+out").count("lease ran out") == 20
 
     night.open(address("change", "lock:sync:warehouse"))
-    night.click(RELEASE)
-    night.click(CONFIRM)
-    night.open(LIST)
-    night.tops("forced out", ".lock-unaware")
-    assert "sync:warehouse was taken from ann@" in night.browser.read("#content")
+    night.browser.click(RELEASE)
+    night.browser.click(CONFIRM)
+    assert "sync:warehouse was taken from ann@" in night.open(LIST)
     assert lives.poll() is None or lives.returncode == 0
     assert permits.poll() is None
 
 
-def a_dead_reader_loses_its_share_and_nobody_else(night: Night, key: str, count: int) -> None:
+def a_dead_one_loses_its_share_and_nobody_else(night: Night, key: str, count: int) -> None:
     night.open(f"{LIST}?q={key}")
-    night.click(SELECT, is_box=True)
-    night.click(SELECTED)
-    tops = night.tops(f"question about {count}", STATE)
+    night.browser.run("document.querySelector('.action-select').click()")
+    night.browser.click("[name=selected]")
+    night.see_at_once(STATE, within=400)
     question = night.browser.read("#content")
-    night.click(CONFIRM)
+    night.browser.click(CONFIRM)
     done = night.browser.read(".messagelist")
-    figure(f"free the dead one of {count}: clicks {night.clicks}")
 
-    assert max(tops.values()) <= 400
     assert f"{count - 1} holders that are not chosen" in question
     assert done.count(f"{key}, ann@") == 1
     assert len(info(key).shares) == count - 1
@@ -192,16 +141,13 @@ def a_dead_reader_loses_its_share_and_nobody_else(night: Night, key: str, count:
 
 def one_that_goes_on_keeps_its_lock(night: Night, stopped: subprocess.Popen[str]) -> None:
     night.open(address("change", "lock:report:daily"))
-    night.click(RELEASE)
-    night.tops("question about one that is stopped", STATE)
+    night.browser.click(RELEASE)
     question = night.browser.read("#content")
     stopped.send_signal(signal.SIGCONT)
     eventually(lambda: not gone("report:daily"))
-    night.click(CONFIRM)
-    night.tops("the same once it goes on", STATE)
-    again = night.browser.read("#content")
+    night.browser.click(CONFIRM)
 
     assert "no sign of life for 15 s or longer, last renewed" in question
-    assert "live again" in again
+    assert "live again" in night.browser.read("#content")
     assert info("report:daily").is_held
     assert stopped.poll() is None

@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.urls("example_project.urls"),
-    # A browser takes seconds to start where the machine is busy.
-    pytest.mark.timeout(180),
-    # One process starts the browsers: side by side they keep everybody else waiting.
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.urls("example_project.urls")
 
 
 @pytest.fixture

@@ -247,12 +247,9 @@ def test_a_server_that_does_not_answer_keeps_nobody_from_the_command(
     with_lock.line()
 
     resumed.pause()
-    began = time.monotonic()
     status, _, err = with_lock.end()
 
     assert status == 76
-    # The lease and what a release is given, and some time for a machine that does other things.
-    assert time.monotonic() - began < 10
     assert re.search(r"renewed in time: .*Redis did not answer in time.*; sh is terminated", err)
 
 
