@@ -64,7 +64,8 @@ coverage: .venv/ready-test
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
 
-matrix: .venv/ready-test
+# The pages of the docs are among what it looks at.
+matrix: .venv/ready-test .venv/ready-docs
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix
 
 # Those that measure short times run one after the other. Where a thread stands is not shown after

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import fakeredis
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.checks import run_checks
@@ -40,7 +39,6 @@ def names() -> dict[str, Any]:
         "__name__": "page",
         "asyncio": asyncio,
         "chosen": [7, 3],
-        "fakeredis": fakeredis,
         "order": 42,
         "row": 5,
         "rows": ["first", "second"],

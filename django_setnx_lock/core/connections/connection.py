@@ -251,7 +251,7 @@ def _twin_of(kind: type) -> Any:
             break
     raise TypeError(
         f"which connection of asyncio corresponds to {kind.__module__}.{kind.__qualname__} is not "
-        "known: tell it to django_setnx_lock.core.connections.connection.register()"
+        "known: give both to django_setnx_lock.core.connections.connection.register()"
     )
 
 

@@ -1,0 +1,54 @@
+"""The pages of the docs, as ``make docs`` builds them, held to WCAG 2.2 AA and good practice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Browser
+
+ROOT = Path(__file__).parents[2]
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.matrix,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("furo", reason="make docs installs Sphinx and its theme")
+    folder = tmp_path_factory.mktemp("docs")
+    subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-b", "html", ROOT / "docs", folder],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        timeout=200,
+    )
+    return folder
+
+
+@pytest.mark.parametrize("page", sorted(path.stem for path in ROOT.joinpath("docs").glob("*.md")))
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_fault_is_found(chromium: Browser, built: Path, page: str, width: int) -> None:
+    chromium.show(width, "light")
+    chromium.open((built / f"{page}.html").as_uri())
+
+    axe = chromium.axe()
+    # The colours of a long page take half a minute, and are the theme's.
+    rules = chromium.run(
+        f"return axe.getRules({TAGS}).filter(rule => !rule.tags.includes('experimental'))"
+        ".map(rule => rule.ruleId).filter(id => id != 'color-contrast')"
+    )
+    found = axe.run(options={"runOnly": rules, "resultTypes": ["violations"]})
+
+    assert [f"{one['id']}: {one['nodes'][0]['target']}" for one in found["violations"]] == []
