@@ -993,8 +993,7 @@ LOCKS = [
         f"{CORE}/protocol/scripts/acquire.lua",
         "was_given and lease or math.max(lease, lease_left(group, token))",
         "math.max(lease, lease_left(group, token))",
-        "tests/faults/test_killed_holder.py::"
-        "test_who_was_given_the_lock_has_it_for_its_lease_however_short",
+        f"{WIRE}/test_handover.py::test_who_was_given_the_lock_has_it_for_its_lease_however_short",
     ),
     Mutant(
         "of a lock that is had again, the handle comes last",
@@ -1002,7 +1001,7 @@ LOCKS = [
         "        return target.handle(grant, target)",
         "        held = target.handle(grant, target)\n"
         "        now = clock.now()\n        return held",
-        "tests/faults/test_interrupts_sharing.py::test_no_interrupt_leaks_a_count",
+        "tests/faults/test_interrupts.py::test_no_interrupt_leaks_a_count",
     ),
     Mutant(
         "a handle of several counts as released before the others are counted",
@@ -1011,7 +1010,7 @@ LOCKS = [
         "        grant.handles = tuple([ref(handle) for handle in others])",
         "        grant.handles = tuple([ref(handle) for handle in others])\n"
         "        self.released = True",
-        "tests/faults/test_interrupts_sharing.py::test_no_interrupt_leaks_a_count",
+        "tests/faults/test_interrupts.py::test_no_interrupt_leaks_a_count",
     ),
     Mutant(
         "an interrupt gives back what several keys were had again by",
@@ -1019,7 +1018,7 @@ LOCKS = [
         "taken.append(await lock._again(io, by))\n            if taken[-1] is None:",
         "had = await lock._again(io, by)\n"
         "            taken.append(had)\n            if had is None:",
-        "tests/faults/test_interrupts_many.py::test_no_interrupt_leaves_a_lock_behind",
+        "tests/faults/test_interrupts.py::test_no_interrupt_leaves_a_lock_behind",
     ),
     Mutant(
         "what renews goes on, whatever has ended it",

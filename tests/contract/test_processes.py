@@ -54,6 +54,7 @@ async def test_a_forked_child_holds_nothing(a: World, fork: Callable[[], int]) -
                     said_of(lambda: held.extend(600)),
                     said_of(held.release),
                     said_of(held.handover),
+                    said_of(lambda: (lock.held, held.is_here)),
                     said_of(lock.owned),
                     said_of(lock.release),
                     said_of(lambda: a.kind.make_rival(a.clients).acquire(blocking=False)),
@@ -65,8 +66,8 @@ async def test_a_forked_child_holds_nothing(a: World, fork: Callable[[], int]) -
         held.check()
         assert held.remaining() < 11
 
-    refused = ["LockError"] * 4
-    assert said == ["False", "0.0", *refused, "False", "LockError", "False"]
+    refused, nothing = ["LockError"] * 4, "(None, False)"
+    assert said == ["False", "0.0", *refused, nothing, "False", "LockError", "False"]
     assert a.is_free()
 
 

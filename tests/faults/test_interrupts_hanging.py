@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    # Of what was interrupted before it began.
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
 
 LIMIT = 0.5
 # In the first try of the request, and in the second.
@@ -72,6 +76,13 @@ def is_left(server: RealServer) -> bool:
     return bool(looking.exists("lock:a"))
 
 
+async def _cancelled(client: redis.Redis, seconds: float) -> None:
+    task = asyncio.create_task(RedisLock(client, "lock:a").aacquire())
+    await asyncio.sleep(seconds)
+    task.cancel()
+    await asyncio.wait({task})
+
+
 @WHILE_TRYING
 def test_who_is_interrupted_while_the_server_stands_still_leaves_nothing(
     real_server: RealServer, seconds: float
@@ -86,13 +97,6 @@ def test_who_is_interrupted_while_the_server_stands_still_leaves_nothing(
         RedisLock(client, "lock:a").acquire()
 
     assert not is_left(real_server)
-
-
-async def _cancelled(client: redis.Redis, seconds: float) -> None:
-    task = asyncio.create_task(RedisLock(client, "lock:a").aacquire())
-    await asyncio.sleep(seconds)
-    task.cancel()
-    await asyncio.wait({task})
 
 
 @WHILE_TRYING

@@ -254,17 +254,6 @@ def send_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "undo", lambda self, line, packed: False)
 
 
-def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take out what undoes an operation that was interrupted or cancelled."""
-
-    async def nothing(*args: Any) -> None:
-        pass
-
-    for kind in _BACKENDS:
-        monkeypatch.setattr(kind, "shield", nothing)
-    send_nothing_behind(monkeypatch)
-
-
 def package_root() -> Path:
     """Return the folder of the package: what a tracer is to interrupt."""
     return Path(django_setnx_lock.__file__).parent

@@ -119,6 +119,18 @@ def test_a_lock_that_is_let_go_is_given_to_the_first_for_a_moment(
     assert redis_client.pttl("lock:a") > CLAIM
 
 
+def test_who_was_given_the_lock_has_it_for_its_lease_however_short(
+    redis_client: redis.Redis,
+) -> None:
+    take(redis_client)
+    queue(redis_client, "w1", lease=200)
+    let_go(redis_client)
+
+    # Shorter than it was given for. Else nobody follows at its end, should it be killed.
+    assert ask(redis_client, "w1", 200)[0] == b"OK"
+    assert redis_client.pttl("lock:a") <= 200
+
+
 @ways
 def test_who_gives_up_what_it_was_given_leaves_it_to_the_next(
     redis_client: redis.Redis, how: str
