@@ -12,7 +12,8 @@ from django_setnx_lock import LockBusy, LockUnsupported
 from django_setnx_lock.core import RedisLock, Redlock
 from tests.contract.features import FEATURES
 from tests.redis.clusters import Cluster
-from tests.redis.test_sentinel import client_of, watched_over
+from tests.redis.sentinels import sentinel_of
+from tests.redis.test_sentinel import client_at
 from tests.servers import RealServer, any_binary
 from tests.support.kinds import MASTER_TIMEOUT, OF_A_LEASE
 
@@ -123,11 +124,8 @@ def redlock(one: RealServer, binary: str) -> Iterator[Masters]:
 
 
 @pytest.fixture(scope="module")
-def sentinel(one: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneServer]:
-    with (
-        watched_over(one, tmp_path_factory.mktemp("sentinel")) as watcher,
-        client_of(watcher) as client,
-    ):
+def sentinel(one: RealServer) -> Iterator[OneServer]:
+    with sentinel_of(one) as port, client_at(port) as client:
         yield OneServer(client)
 
 

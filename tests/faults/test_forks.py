@@ -162,25 +162,6 @@ said = [mine, beside(lambda: named("b"))]
     assert parent_pid != child_pid
 
 
-def test_a_child_does_not_have_again_what_its_parent_holds(ran: Any) -> None:
-    said = ran(
-        """
-mine = lock("a", timeout=30, reentrant=True, blocking=False)
-with mine:
-    again = mine.acquire()
-    mine.release()
-
-    def child():
-        other = lock("a", timeout=30, reentrant=True, blocking=False)
-        return mine.acquire(), other.acquire(), mine.owned()
-
-    said = [again, beside(child), mine.owned()]
-"""
-    )
-
-    assert said == [True, [False, False, False], True]
-
-
 def test_a_child_of_a_task_renews_in_a_loop_of_its_own(ran: Any) -> None:
     said = ran(
         """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import Inspector, RedisLock, State
+from django_setnx_lock.core import Inspector, State
 from tests.processes import Stopwatch, eventually, figure
 from tests.servers import RealServer, any_binary
 from tests.support import seams
@@ -33,7 +33,7 @@ BEGINNING = """
 import asyncio, os, sys, time, redis
 from django_setnx_lock.core import RedisLock
 from tests.support import seams
-seams.say_faster(float(sys.argv[2]), never=sys.argv[3] == "mute")
+seams.say_faster(float(sys.argv[2]))
 client = redis.Redis(port=int(sys.argv[1]))
 def lock(name, client=client, **options):
     return RedisLock(client, name, **seams.says_alive("lock:"), **options)
@@ -67,7 +67,7 @@ if os.fork() == 0:
 time.sleep(120)
 """
 ON_TWO_SERVERS = """
-other = redis.Redis(port=int(sys.argv[4]))
+other = redis.Redis(port=int(sys.argv[3]))
 held = [lock("lock:long", timeout=300).take(), lock("lock:long", other, timeout=300).take()]
 print("held", flush=True)
 time.sleep(120)
@@ -79,11 +79,9 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Give what starts a holder, which is killed in the end; it holds its locks by then."""
     with ExitStack() as at_end:
 
-        def start(
-            code: str, *ports: int, faster: float = 1, says_nothing: bool = False
-        ) -> subprocess.Popen[str]:
+        def start(code: str, *ports: int, faster: float = 1) -> subprocess.Popen[str]:
             first, *others = map(str, ports)
-            arguments = [first, str(faster), "mute" if says_nothing else "", *others]
+            arguments = [first, str(faster), *others]
             process = subprocess.Popen(
                 [sys.executable, "-c", BEGINNING + code, *arguments],
                 cwd=ROOT,
@@ -169,16 +167,6 @@ def test_a_living_holder_is_never_gone(
     eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2)
 
 
-@pytest.mark.usefixtures("faster")
-def test_without_its_heartbeat_a_living_holder_would_be_gone(
-    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
-) -> None:
-    client = real_server.client()
-    start(HOLDING, real_server.port, faster=FASTER, says_nothing=True)
-
-    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2)
-
-
 @pytest.mark.matrix
 @pytest.mark.usefixtures("faster")
 def test_a_forked_child_does_not_keep_the_locks_of_its_dead_parent_alive(
@@ -210,12 +198,3 @@ def test_a_holder_of_locks_on_two_servers_lives_on_both(
                 [State.HELD],
             ]
             time.sleep(0.05)
-
-
-def test_the_process_that_looks_is_alive_too(real_server: RealServer) -> None:
-    client = real_server.client()
-    lock = RedisLock(client, "lock:a", timeout=300, **seams.says_alive(PREFIX))
-
-    with lock:
-        eventually(lambda: client.keys(f"{PROCESSES}*"))
-        assert 0 < client.pttl(client.keys(f"{PROCESSES}*")[0]) <= 15_000

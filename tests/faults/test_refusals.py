@@ -1,11 +1,10 @@
-"""Servers and clients that refuse: out of memory, read-only, no free connection, no right."""
+"""Servers that refuse: out of memory, read-only, no free connection, no right."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -13,29 +12,37 @@ from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
 from tests.processes import eventually
 from tests.servers import RealServer
-from tests.support.locks import INDEX, command, listed
+from tests.support.locks import INDEX, PREFIX, command, listed, value_of
+from tests.support.renewals import end_of, is_longer
 from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-REAL = pytest.mark.real
+    import redis
+
+    from django_setnx_lock.core import LockHandle
+
+pytestmark = pytest.mark.real
+
+LEASE = 20
+GROUPS = ["readers", "permits"]
+KINDS: dict[str, dict[str, Any]] = {
+    "setnx": {},
+    "hosted": {"protocol": "hosted"},
+    "readers": {"shared": True},
+    "permits": {"limit": 1},
+    "timestamp": {"protocol": "timestamp-ms"},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+# What each makes of a lease of 20 s.
+RENEWALS: dict[str, tuple[Callable[[LockHandle], object], float]] = {
+    "reacquire": (lambda held: held.reacquire(), LEASE),
+    "extend": (lambda held: held.extend(100), LEASE + 100),
+    "lengthen": (lambda held: held.extend(100, replace_ttl=True), 100),
+}
 
 
-@pytest.fixture
-def full(server: RealServer) -> Iterator[redis.Redis]:
-    """Give a client whose call of ``config_set("maxmemory", 1)`` is undone at the end."""
-    client = server.client()
-    yield client
-    client.config_set("maxmemory", 0)
-
-
-def fill(client: redis.Redis) -> None:
-    client.config_set("maxmemory-policy", "noeviction")
-    client.config_set("maxmemory", 1)
-
-
-@REAL
 def test_a_server_without_a_free_connection_says_what_to_raise(server: RealServer) -> None:
     admin = server.client()
     before = str(admin.config_get("maxclients")["maxclients"])
@@ -49,68 +56,107 @@ def test_a_server_without_a_free_connection_says_what_to_raise(server: RealServe
     assert caught.value.cause == "unreachable"
 
 
-@REAL
-def test_a_server_out_of_memory_gives_no_lock(full: redis.Redis) -> None:
-    fill(full)
-
-    with pytest.raises(LockUnavailable, match="out of memory") as caught:
-        listed(full, "a").take(0)
-
-    assert caught.value.cause == "memory"
-    assert full.keys("*") == []
+# No memory is left, and nothing is evicted
 
 
-@REAL
-def test_a_server_out_of_memory_gives_none_of_many_locks(full: redis.Redis) -> None:
-    fill(full)
-
-    taken = take_each([listed(full, key) for key in "ab"])
-
-    errors = [one.error for one in taken]
-    assert [isinstance(error, LockUnavailable) and error.cause for error in errors] == [
-        "memory",
-        "memory",
-    ]
-    assert full.keys("*") == []
+@pytest.fixture
+def client(server: RealServer) -> Iterator[redis.Redis]:
+    """Give a client whose server has memory again at the end."""
+    client = server.client()
+    yield client
+    client.config_set("maxmemory", 0)
 
 
-@REAL
-def test_a_lock_is_checked_renewed_and_released_while_the_server_is_out_of_memory(
-    full: redis.Redis,
+def fill(client: redis.Redis) -> None:
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", 1)
+
+
+def taken(client: redis.Redis, kind: str) -> LockHandle:
+    """Take the lock ``a``."""
+    return listed(client, "a", timeout=LEASE, **KINDS[kind]).take(0)
+
+
+@kinds
+@pytest.mark.parametrize("renewal", RENEWALS)
+def test_a_held_lock_gets_the_lease_that_is_asked_for_and_is_released(
+    client: redis.Redis, kind: str, renewal: str
 ) -> None:
-    held = listed(full, "a").take(0)
-    fill(full)
+    held = taken(client, kind)
+    fill(client)
+    renew, lease = RENEWALS[renewal]
+
+    renew(held)
 
     held.check()
-    held.reacquire()
-    held.extend(60)
-    assert full.pttl("lock:a") > 80_000
+    there = Inspector(client, PREFIX).get("lock:a").remaining or 0
+    assert lease - 10 < held.remaining() <= there + 0.01
+    # A time is rounded up to its unit.
+    assert there <= lease + 0.001
     held.release()
+    assert (value_of(client) or "baton:").startswith("baton:")
 
-    assert not full.exists("lock:a", INDEX)
+
+def test_locks_of_every_kind_are_renewed_in_the_background(client: redis.Redis) -> None:
+    held = {
+        kind: listed(client, kind, timeout=3, renew=True, **KINDS[kind]).take(0) for kind in KINDS
+    }
+    fill(client)
+    ends = {kind: end_of(one) for kind, one in held.items()}
+
+    eventually(lambda: all(is_longer(held[kind], end) for kind, end in ends.items()))
+
+    assert [kind for kind, one in held.items() if one.owned()] == list(KINDS)
+    for one in held.values():
+        one.release()
 
 
-@REAL
-def test_many_locks_are_released_while_the_server_is_out_of_memory(full: redis.Redis) -> None:
-    held = [one.held for one in take_each([listed(full, key) for key in "ab"]) if one.held]
-    fill(full)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in GROUPS])
+def test_no_new_lock_is_given(client: redis.Redis, kind: str) -> None:
+    fill(client)
 
+    with pytest.raises(LockUnavailable, match="out of memory") as caught:
+        listed(client, "a", **KINDS[kind]).take(0)
+
+    assert caught.value.cause == "memory"
+    assert client.keys("*") == []
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_a_share_that_is_given_all_the_same_is_a_whole_one(client: redis.Redis, kind: str) -> None:
+    fill(client)
+
+    with listed(client, "a", **KINDS[kind]) as held:
+        held.check()
+        held.extend(100)
+
+        assert client.zscore(INDEX, "lock:a")
+
+
+def test_many_locks_are_released_and_none_of_many_is_given(client: redis.Redis) -> None:
+    held = [one.held for one in take_each([listed(client, key) for key in "ab"]) if one.held]
+    fill(client)
+
+    refused = take_each([listed(client, key) for key in "cd"])
+
+    assert [getattr(one.error, "cause", None) for one in refused] == ["memory", "memory"]
     assert release_each(held) == []
-    assert not full.exists("lock:a", "lock:b")
+    assert not client.exists("lock:a", "lock:b", "lock:c", "lock:d")
 
 
-@REAL
 @pytest.mark.usefixtures("listed_at_once")
-def test_a_lock_is_force_released_while_the_server_is_out_of_memory(full: redis.Redis) -> None:
-    listed(full, "a").take(0)
-    fill(full)
-    inspector = Inspector(full, "lock:")
+def test_a_lock_is_force_released(client: redis.Redis) -> None:
+    taken(client, "setnx")
+    fill(client)
+    inspector = Inspector(client, PREFIX)
     (seen,) = inspector.find().locks
 
     assert inspector.force_release("lock:a", seen.fingerprint, by="joe") is Outcome.RELEASED
 
 
-@REAL
+# A replica, and users without rights
+
+
 def test_a_read_only_replica_gives_no_lock(server: RealServer) -> None:
     primary = server.client()
     held = listed(primary, "a").take(0)
@@ -136,7 +182,6 @@ def user(server: RealServer) -> Iterator[redis.Redis]:
     client.acl_deluser("app")
 
 
-@REAL
 @pytest.mark.parametrize(
     "rights",
     [
@@ -162,7 +207,6 @@ def test_a_user_who_lacks_a_right_gets_no_lock(
     assert not user.exists("lock:a")
 
 
-@REAL
 def test_a_refused_right_shows_no_token(server: RealServer, user: redis.Redis) -> None:
     command(user, "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "+@all")
     held = listed(server.client(username="app", password="pw"), "a").take(0)
@@ -174,7 +218,6 @@ def test_a_refused_right_shows_no_token(server: RealServer, user: redis.Redis) -
     assert held.token not in f"{caught.value} {caught.value.__cause__} {vars(caught.value)}"
 
 
-@REAL
 @pytest.mark.parametrize("password", ["wrong", None])
 def test_a_wrong_or_missing_password_gives_no_lock(
     server: RealServer, user: redis.Redis, password: str | None

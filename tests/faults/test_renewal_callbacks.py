@@ -87,50 +87,22 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @ERRORS
-def test_what_a_receiver_raises_is_logged_and_ends_no_renewal(
+def test_what_receivers_and_on_lost_raise_is_logged_and_ends_no_renewal(
     real_server: RealServer,
     receiver: Callable[[type[BaseException]], Called],
     caplog: pytest.LogCaptureFixture,
     error: type[BaseException],
 ) -> None:
-    called = receiver(error)
-    going, staying = lose_two(real_server.client())
+    called, on_lost = receiver(error), Called(error)
+    going, staying = lose_two(real_server.client(), on_lost=on_lost.on_lost)
 
     seams.renew_now(*going)
 
     # The second of one pass, too.
-    eventually(lambda: sorted(called.keys) == ["lock:a", "lock:b"], seconds=10)
+    for each in (called, on_lost):
+        eventually(lambda: sorted(each.keys) == ["lock:a", "lock:b"], seconds=10)  # noqa: B023 - asked at once
     assert is_renewed(staying)
-    assert len(errors_in(caplog)) == 2
-
-
-@ERRORS
-def test_what_on_lost_raises_is_logged_and_ends_no_renewal(
-    real_server: RealServer, caplog: pytest.LogCaptureFixture, error: type[BaseException]
-) -> None:
-    called = Called(error)
-    going, staying = lose_two(real_server.client(), on_lost=called.on_lost)
-
-    seams.renew_now(*going)
-
-    eventually(lambda: sorted(called.keys) == ["lock:a", "lock:b"], seconds=10)
-    assert is_renewed(staying)
-    assert len(errors_in(caplog)) == 2
-
-
-@ERRORS
-def test_on_lost_is_called_whatever_a_receiver_raises(
-    real_server: RealServer,
-    receiver: Callable[[type[BaseException]], Called],
-    error: type[BaseException],
-) -> None:
-    receiver(error)
-    heard: list[LockHandle] = []
-    going, _ = lose_two(real_server.client(), on_lost=heard.append)
-
-    seams.renew_now(*going)
-
-    eventually(lambda: set(heard) == set(going), seconds=10)
+    assert len(errors_in(caplog)) == 4
 
 
 @pytest.mark.parametrize("error", [SystemExit, Timeout])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +10,10 @@ import pytest
 from django_setnx_lock.core import MultiLock, RedisLock
 from tests.processes import eventually, in_thread
 from tests.support import seams
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.renewals import end_of, is_longer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import redis
 
     from django_setnx_lock.core import LockHandle
@@ -25,6 +24,7 @@ NAMES = "lock:a", "lock:b"
 SLOW = 0.3
 # More than what Redis may round.
 SLACK = SLOW / 2
+Slow = Callable[[], object]
 KINDS: dict[str, Callable[..., Any]] = {
     "one": lambda client, **options: RedisLock(client, NAMES[0], timeout=20, **options),
     "several": lambda client, **options: MultiLock(client, NAMES, timeout=20, **options),
@@ -48,92 +48,83 @@ def in_redis(real_server: RealServer) -> Callable[[], float]:
     return lambda: min(direct.pttl(name) for name in direct.keys("lock:?")) / 1000 + SLACK
 
 
+@pytest.fixture
+def slow(proxy: Proxy) -> Slow:
+    """Give what has the answers be slow from then on."""
+    return lambda: proxy.delay_replies(SLOW)
+
+
 @kinds
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 def test_of_a_lock_that_was_taken(
-    proxy: Proxy, client: redis.Redis, in_redis: Callable[[], float], kind: str
+    client: redis.Redis, slow: Slow, in_redis: Callable[[], float], kind: str, driver: Driver
 ) -> None:
-    proxy.delay_replies(SLOW)
-
-    held = KINDS[kind](client).take(0)
-
-    there = in_redis()
-    assert 0 < held.remaining() <= there
-
-
-def test_of_a_lock_that_was_taken_in_asyncio(proxy: Proxy, in_redis: Callable[[], float]) -> None:
-    proxy.delay_replies(SLOW)
-
-    async def work() -> tuple[float, float]:
-        held = await RedisLock(proxy.client(), "lock:a", timeout=20).atake(0)
+    async def work() -> None:
+        slow()
+        held = await Face(KINDS[kind](client), driver).take(0)
         there = in_redis()
-        return held.remaining(), there
+        assert 0 < held.remaining() <= there
 
-    here, there = asyncio.run(work())
-    assert 0 < here <= there
+    driver.run(work())
 
 
-def test_of_a_lock_that_was_taken_over(
-    proxy: Proxy, client: redis.Redis, in_redis: Callable[[], float]
-) -> None:
+def adopted(client: redis.Redis, slow: Slow) -> LockHandle:
     lock = RedisLock(client, "lock:a", timeout=20)
     ticket = lock.take(0).give_away()
-    proxy.delay_replies(SLOW)
-
-    held = lock.adopt(ticket)
-
-    there = in_redis()
-    assert 0 < held.remaining() <= there
+    slow()
+    return lock.adopt(ticket)
 
 
-def test_of_a_lock_that_is_held_around_the_process(
-    proxy: Proxy,
-    client: redis.Redis,
-    in_redis: Callable[[], float],
-) -> None:
+def had_again(client: redis.Redis, slow: Slow) -> LockHandle:
+    """Have what is held around the process."""
     lock = RedisLock(client, "lock:a", timeout=20, reentrant=True)
     # Taken in a thread that is over: the one who holds it is another process.
     above: LockHandle = in_thread(lambda: lock.take(0))
     with seams.started_under(above):
-        proxy.delay_replies(SLOW)
-
+        slow()
         held = lock.take(0)
+    assert held.fence == above.fence
+    return held
+
+
+@pytest.mark.parametrize("how", [adopted, had_again])
+def test_of_a_lock_that_was_taken_over(
+    client: redis.Redis,
+    slow: Slow,
+    in_redis: Callable[[], float],
+    how: Callable[[redis.Redis, Slow], LockHandle],
+) -> None:
+    held = how(client, slow)
 
     there = in_redis()
-    assert held.fence == above.fence
     assert 0 < held.remaining() <= there
 
 
 @kinds
-@pytest.mark.parametrize("replace_ttl", [False, True])
+@pytest.mark.parametrize(
+    ("how", "least"),
+    [
+        (lambda held: held.extend(30), 20),
+        (lambda held: held.extend(30, replace_ttl=True), 20),
+        (lambda held: held.reacquire(), 0),
+    ],
+    ids=["extend", "lengthen", "reacquire"],
+)
 def test_of_one_that_was_extended(
-    proxy: Proxy,
     client: redis.Redis,
+    slow: Slow,
     in_redis: Callable[[], float],
     kind: str,
-    *,
-    replace_ttl: bool,
+    how: Callable[[Any], object],
+    least: float,
 ) -> None:
     held = KINDS[kind](client).take(0)
-    proxy.delay_replies(SLOW)
+    slow()
 
-    held.extend(30, replace_ttl)
-
-    there = in_redis()
-    assert 20 < held.remaining() <= there
-
-
-@kinds
-def test_of_one_that_was_made_whole(
-    proxy: Proxy, client: redis.Redis, in_redis: Callable[[], float], kind: str
-) -> None:
-    lock = KINDS[kind](client)
-    lock.acquire()
-    proxy.delay_replies(SLOW)
-
-    lock.reacquire()
+    how(held)
 
     there = in_redis()
-    assert 0 < lock.remaining() <= there
+    assert least < held.remaining() <= there
 
 
 @kinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import MultiLock, RedisLock
+from tests.support.drivers import DRIVERS, Driver, Face
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,11 +43,6 @@ def client(real_server: RealServer, request: pytest.FixtureRequest) -> Iterator[
     real_server.resume()
 
 
-def take(lock: Any) -> None:
-    """Take ``lock`` as it is set, without waiting if it says nothing else."""
-    lock.take(lock.blocking_timeout or 0)
-
-
 def stall(server: RealServer, began: float) -> int:
     """Have it go on after three times what callers wait; say how many of the keys are locked."""
     time.sleep(max(began + 3 * TIMEOUT - time.monotonic(), 0))
@@ -59,6 +54,7 @@ def stall(server: RealServer, began: float) -> int:
     return int(watch.exists(*KEYS))
 
 
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 @pytest.mark.parametrize(
     "way",
     [
@@ -67,60 +63,24 @@ def stall(server: RealServer, began: float) -> int:
     ],
 )
 def test_no_key_is_left_that_nobody_holds(
-    real_server: RealServer, client: redis.Redis, way: str
+    real_server: RealServer, client: redis.Redis, way: str, driver: Driver
 ) -> None:
-    lock = WAYS[way](client)
-    with lock:
-        pass
-    began = time.monotonic()
-    real_server.pause()
+    lock = Face(WAYS[way](client), driver)
+    began = 0.0
 
-    with pytest.raises(LockUnavailable) as caught:
-        take(lock)
-
-    assert stall(real_server, began) == 0
-    assert caught.value.cause == "timeout"
-
-
-@pytest.mark.parametrize("way", ["one", "several", "shared"])
-def test_in_asyncio_no_key_is_left_that_nobody_holds(
-    real_server: RealServer, client: redis.Redis, way: str
-) -> None:
-    lock = WAYS[way](client)
-
-    async def work() -> float:
-        async with lock:
+    async def work() -> None:
+        nonlocal began
+        async with lock.block():
             pass
         began = time.monotonic()
         real_server.pause()
         with pytest.raises(LockUnavailable) as caught:
-            await lock.atake(0)
+            # As it is set, and without waiting if it says nothing else.
+            await lock.take(lock.blocking_timeout or 0)
         assert caught.value.cause == "timeout"
-        return began
 
-    assert stall(real_server, asyncio.run(work())) == 0
-
-
-@pytest.mark.usefixtures("client")
-def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_no_key(
-    real_server: RealServer,
-) -> None:
-    # It is to be cancelled long before it gives up.
-    client = real_server.client(socket_timeout=50 * TIMEOUT)
-
-    async def work() -> float:
-        async with RedisLock(client, "lock:a"):
-            pass
-        began = time.monotonic()
-        real_server.pause()
-        taking = asyncio.create_task(RedisLock(client, "lock:a").atake(0))
-        await asyncio.sleep(TIMEOUT / 4)
-        taking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await taking
-        return began
-
-    assert stall(real_server, asyncio.run(work())) == 0
+    driver.run(work())
+    assert stall(real_server, began) == 0
 
 
 def test_no_key_of_many_threads_is_left(real_server: RealServer, client: redis.Redis) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock.core import MultiLock, RedisLock
-from tests.faults.hanging import MORE, Timed, awaited, black_hole, outlasting
+from tests.faults.hanging import Timed, awaited, black_hole, outlasting
 from tests.processes import figure, may_be_late
 from tests.servers import RealServer
 
@@ -111,44 +110,6 @@ def test_a_caller_who_does_not_wait_is_kept_for_two_socket_timeouts(
     real_server.resume()
     assert outlast == []
     assert {one.cause for one in timed.values()} == {"timeout"}
-
-
-@pytest.mark.parametrize("way", ["release", "arelease"])
-def test_a_client_that_retries_does_so_once_for_connecting_sending_and_reading(
-    real_server: RealServer, way: str
-) -> None:
-    client = real_server.client(socket_timeout=0.2, retry=Retry(NoBackoff(), 99))
-    calls = of_holders(client)
-    real_server.pause()
-
-    released = Timed(calls[way])
-
-    # One or two tries, whatever the client says.
-    is_back = released.is_back_within(2 * 0.2 + MORE)
-    real_server.resume()
-    assert is_back
-    assert released.seconds > 0.9 * 0.2
-    assert released.cause == "timeout"
-
-
-def test_a_waiter_whose_server_hangs_while_it_waits_is_back_in_time(
-    real_server: RealServer,
-) -> None:
-    RedisLock(real_server.client(), "lock:a").take(0)
-    client = real_server.client(**ONCE)
-    waiting = {
-        "acquire": Timed(lambda: RedisLock(client, "lock:a").acquire(blocking_timeout=0.5)),
-        "aacquire": Timed(
-            awaited(lambda: RedisLock(client, "lock:a").aacquire(blocking_timeout=0.5))
-        ),
-    }
-    real_server.pause()
-
-    # The last answer may take as long as any.
-    back = {name: one.is_back_within(0.5 + LONGEST + 2 * MORE) for name, one in waiting.items()}
-
-    real_server.resume()
-    assert back == {"acquire": True, "aacquire": True}
 
 
 def test_a_wrong_password_is_told_at_once_by_a_client_that_retries(

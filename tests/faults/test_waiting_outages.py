@@ -41,19 +41,6 @@ def kill_clients(server: RealServer) -> None:
     command(server.client(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-@REAL
-def test_a_wait_goes_on_when_its_connection_is_killed(server: RealServer) -> None:
-    held = holder(server.client())
-    with waiting(server, server.client(**ONCE)) as result:
-        (waiter,) = queue_of(server.client())
-
-        kill_clients(server)
-        eventually(lambda: listeners(server) == 1)
-        held.release()
-
-        assert result.result(10).token == waiter
-
-
 def calls(server: RealServer) -> int:
     """Return how many scripts were run."""
     stats: Any = server.client().info("commandstats")
@@ -137,16 +124,6 @@ def test_a_wait_goes_on_however_soon_its_connection_is_cut_again(
     assert 2 < cuts < 20
 
 
-@REAL
-def test_a_wait_goes_on_when_the_scripts_are_flushed(server: RealServer) -> None:
-    held = holder(server.client())
-    with waiting(server, server.client(**ONCE)) as result:
-        server.client().script_flush()
-        held.release()
-
-        assert result.result(10).owned()
-
-
 @may_be_late(1)
 @REAL
 def test_when_all_keys_are_gone_a_waiter_has_the_lock_when_it_asks_next(
@@ -165,56 +142,55 @@ def test_when_all_keys_are_gone_a_waiter_has_the_lock_when_it_asks_next(
         held.release()
 
 
-def test_a_wait_goes_on_when_the_network_is_back_at_once(
-    proxy: Proxy, real_server: RealServer
+def cut_all(server: RealServer, proxy: Proxy) -> None:
+    proxy.cut_all()
+    eventually(lambda: listeners(server) == 1)
+
+
+def flush_scripts(server: RealServer, proxy: Proxy) -> None:
+    server.client().script_flush()
+
+
+def stand_still(server: RealServer, proxy: Proxy) -> None:
+    server.pause()
+    time.sleep(0.3)
+    server.resume()
+
+
+@pytest.mark.parametrize("what", [cut_all, flush_scripts, stand_still])
+def test_a_wait_outlasts_it(
+    proxy: Proxy, real_server: RealServer, what: Callable[[RealServer, Proxy], None]
 ) -> None:
     held = holder(real_server.client())
     with waiting(real_server, proxy.client(**ONCE)) as result:
-        proxy.cut_all()
-        eventually(lambda: listeners(real_server) == 1)
+        (waiter,) = queue_of(real_server.client())
+
+        what(real_server, proxy)
         held.release()
 
-        assert result.result(10).owned()
+        assert result.result(10).token == waiter
 
 
-def test_a_wait_ends_in_the_one_error_when_the_network_stays_away(
-    proxy: Proxy, real_server: RealServer
+def stay_away(server: RealServer, proxy: Proxy) -> None:
+    proxy.refuse()
+
+
+def kill(server: RealServer, proxy: Proxy) -> None:
+    server.kill()
+
+
+@pytest.mark.parametrize("what", [stay_away, kill])
+def test_a_wait_ends_in_the_one_error(
+    proxy: Proxy, real_server: RealServer, what: Callable[[RealServer, Proxy], None]
 ) -> None:
-    held = holder(real_server.client(), 30)
-    with waiting(real_server, proxy.client(**ONCE)) as result:
-        started = time.monotonic()
-        proxy.refuse()
-
-        with pytest.raises(LockUnavailable) as caught:
-            result.result(10)
-
-    figure(f"the network is away: told after {(time.monotonic() - started) * 1000:.0f} ms")
-    assert caught.value.cause == "unreachable"
-    # Its place in the queue goes with the time it would have been alive.
-    held.release()
-    assert RedisLock(real_server.client(), "lock:a").take(10).owned()
-
-
-def test_a_server_that_is_killed_ends_the_wait_in_the_one_error(real_server: RealServer) -> None:
     holder(real_server.client(**ONCE))
-    with waiting(real_server, real_server.client(**ONCE)) as result:
-        real_server.kill()
+    with waiting(real_server, proxy.client(**ONCE)) as result:
+        what(real_server, proxy)
         try:
             with pytest.raises(LockUnavailable) as caught:
                 result.result(10)
         finally:
-            real_server.start()
+            if what is kill:
+                real_server.start()
 
     assert caught.value.cause == "unreachable"
-
-
-@REAL
-def test_a_wait_outlasts_a_server_that_stands_still(server: RealServer) -> None:
-    held = holder(server.client(), 30)
-    with waiting(server, server.client()) as result:
-        server.pause()
-        time.sleep(0.3)
-        server.resume()
-        held.release()
-
-        assert result.result(10).owned()

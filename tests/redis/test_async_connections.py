@@ -15,14 +15,12 @@ from redis.sentinel import Sentinel
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import RedisLock
-from tests.processes import Stopwatch, run, until
-from tests.redis.test_sentinel import watched_over
-from tests.servers import ONCE, RealServer, any_binary
+from tests.processes import run, until
+from tests.servers import ONCE, RealServer
 from tests.support.locks import queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 async def taken_and_waited_for(client: Any, watch: redis.Redis | None = None) -> bool:
@@ -96,34 +94,6 @@ def test_a_lock_is_taken_with_the_options_of_the_client(
     assert run(taken_and_waited_for(real_server.client(**options)))
 
 
-def test_a_lock_is_taken_over_a_unix_socket(real_server: RealServer) -> None:
-    with redis.Redis.from_url(real_server.unix_url) as client:
-        assert run(taken_and_waited_for(client))
-
-
-def test_a_lock_is_taken_with_a_password() -> None:
-    with (
-        RealServer(any_binary()) as server,
-        server.client() as admin,
-    ):
-        admin.config_set("requirepass", "s3cret")
-        assert run(taken_and_waited_for(server.client(password="s3cret")))
-        with pytest.raises(LockUnavailable) as caught:
-            run(taken_and_waited_for(server.client(password="wrong", retry=ONCE)))
-
-    assert caught.value.cause == "denied"
-
-
-def test_a_lock_is_taken_on_the_primary_that_a_sentinel_names(
-    real_server: RealServer, tmp_path: Path
-) -> None:
-    with watched_over(real_server, tmp_path) as sentinel:
-        address = ("127.0.0.1", sentinel.connection_pool.connection_kwargs["port"])
-        client = Sentinel([address]).master_for("shop")  # type: ignore[no-untyped-call]  # redis-py's own
-        with client:
-            assert run(taken_and_waited_for(client))
-
-
 def test_where_no_sentinel_answers_the_lock_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         kind: Any = Sentinel
@@ -131,21 +101,3 @@ def test_where_no_sentinel_answers_the_lock_is_unavailable() -> None:
         client = sentinel.master_for("shop", socket_timeout=0.2, retry=ONCE)
         with pytest.raises(LockUnavailable):
             run(RedisLock(client, "lock:a").atake(0))
-
-
-def test_a_server_that_does_not_answer_is_given_up_in_time(real_server: RealServer) -> None:
-    client = real_server.client(socket_timeout=0.2, retry=ONCE)
-
-    async def work() -> None:
-        await taken_and_waited_for(client)
-        real_server.pause()
-        try:
-            await RedisLock(client, "lock:a").atake(0)
-        finally:
-            real_server.resume()
-
-    with Stopwatch() as watch, pytest.raises(LockUnavailable) as caught:
-        run(work())
-
-    assert caught.value.cause == "timeout"
-    assert watch.seconds < 2

@@ -15,6 +15,7 @@ from django.test import override_settings
 from django_setnx_lock import LockUnavailable, inspector, lock
 from tests.processes import eventually
 from tests.servers import free_port
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import command
 from tests.wire.test_acl import DOCS, RULE
 
@@ -60,6 +61,20 @@ def test_nodes_that_are_not_there_are_passed_over(masters: Cluster, joined: bool
             held.check()
 
         assert inspector().find().total == 0
+
+
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+def test_a_lock_of_the_cache_is_had_by_threads_and_tasks(cache: Any, driver: Driver) -> None:
+    async def work() -> None:
+        for number in range(10):
+            order = Face(lock(f"{{order}}:{number}", timeout=10), driver)
+            async with order.block() as held:
+                await held.check()
+                await held.extend(5)
+                assert await order.locked()
+            assert not await order.locked()
+
+    driver.run(work())
 
 
 def test_a_lock_of_the_cache_is_listed_and_had_again(cache: Any) -> None:
@@ -187,14 +202,6 @@ def test_the_admin_lists_the_locks_and_frees_one(cache: Any, admin_client: Clien
     for one in held:
         if one.key != "order:3":
             one.release()
-
-
-def test_waiters_of_a_cache_are_woken(cache: Any) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with lock("order:42"):
-            waiting = pool.submit(lambda: lock("order:42", blocking_timeout=20).take())
-            eventually(lambda: get_client().zcard("{lock:order:42}:waiters"))
-        waiting.result(10).release()
 
 
 def test_a_user_with_the_documented_rights_can_do_it_all(masters: Cluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,16 @@ from weakref import ref
 
 import pytest
 import redis
+import redis.asyncio
 
-from django_setnx_lock import LockBusy, LockUnavailable
-from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
+from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
+from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
 from tests.faults.hanging import MORE, Timed
-from tests.processes import Stopwatch, eventually, figure, in_thread, may_be_late
-from tests.support.locks import text
+from tests.processes import eventually, figure, in_thread, run
+from tests.support import seams
+from tests.support.locks import INDEX, listed, text
 from tests.support.renewals import end_of, is_longer
-from tests.support.seams import release_each, take_each
+from tests.support.seams import process_key, release_each, take_each
 
 if TYPE_CHECKING:
     from tests.redis.clusters import Cluster
@@ -49,47 +50,77 @@ def test_all_keys_of_a_lock_keep_its_hash_tag(
     assert set(found.values()) == {home}
 
 
-# Each of four would take 0.05 to 0.1 s if it polled.
-@may_be_late(0.2)
-def test_waiters_have_the_lock_soon_after_each_other(
-    cluster_client: redis.RedisCluster, late: float
-) -> None:
-    def wait() -> None:
-        RedisLock(cluster_client, "lock:a", renew=True).take(20).release()
-
-    with ThreadPoolExecutor(4) as pool:
-        with RedisLock(cluster_client, "lock:a"):
-            waiting = [pool.submit(wait) for _ in range(4)]
-            eventually(lambda: cluster_client.zcard("{lock:a}:waiters") == 4)
-        with Stopwatch() as watch:
-            for one in waiting:
-                one.result(20)
-
-    figure(f"on a cluster, from a release to the fourth in line: {watch.seconds:.3f} s")
-    assert watch.seconds < late
+def test_there_is_no_index_on_a_cluster(cluster_client: redis.RedisCluster) -> None:
+    with listed(cluster_client, "b"):
+        assert not cluster_client.exists(INDEX)
 
 
-def test_a_waiter_sends_nothing_while_it_waits(
+def test_keys_of_several_slots_are_all_taken_or_none(
     masters: Cluster, cluster_client: redis.RedisCluster
 ) -> None:
-    home = masters.teller(masters.owner_of(masters.slot_of("lock:a")))
+    names = masters.names()
+    with RedisLock(cluster_client, names[1]), pytest.raises(LockBusy, match=names[1]):
+        MultiLock(cluster_client, names).take(0)
+    assert not any(cluster_client.exists(name) for name in names)
 
-    def calls() -> int:
-        stats: dict[str, Any] = home.info("commandstats")
-        return int(stats.get("cmdstat_evalsha", {"calls": 0})["calls"])
+    with MultiLock(cluster_client, names, renew=True) as held:
+        held.check()
+        held.reacquire()
+        held.extend(5)
+        assert MultiLock(cluster_client, ["lock:z", names[0]]).locked()
 
+    assert not any(cluster_client.exists(name) for name in names)
+
+
+def test_who_waits_for_one_of_several_sends_no_request_for_all_of_them(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    for node in masters.nodes:
+        masters.teller(node).config_resetstat()
+    names = masters.names()
+    held = RedisLock(cluster_client, names[1]).take(0)
     with ThreadPoolExecutor(1) as pool:
-        with RedisLock(cluster_client, "lock:a"):
-            waiting = pool.submit(RedisLock(cluster_client, "lock:a").take, 20)
-            eventually(lambda: cluster_client.zcard("{lock:a}:waiters"))
-            # Of the first sleep the end is near.
-            threading.Event().wait(0.6)
-            before = calls()
-            threading.Event().wait(0.5)
-            after = calls()
+        waiting = pool.submit(MultiLock(cluster_client, names).take, 20)
+        eventually(lambda: cluster_client.zcard(f"{{{names[1]}}}:waiters"))
+        held.release()
         waiting.result(10).release()
 
-    assert after == before
+    for node in masters.nodes:
+        stats: dict[str, Any] = masters.teller(node).info("errorstats")
+        assert "errorstat_CROSSSLOT" not in stats
+
+
+def test_a_process_says_at_one_of_the_nodes_that_it_lives(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    inspector, names = Inspector(cluster_client, "lock:"), ["lock:a", "lock:b", "lock:c"]
+    held = [RedisLock(cluster_client, name, timeout=300, index=INDEX).take(0) for name in names]
+    home = masters.teller(masters.owner_of(masters.slot_of(INDEX)))
+    (key,) = eventually(lambda: home.keys(f"{process_key('lock:')}*"))
+    for name in names:
+        # As if they had been held for a minute.
+        meta = f"{{{name}}}:meta"
+        fence, rest = bytes(cluster_client.get(meta) or b"").split(b" ", 1)  # type: ignore[arg-type]  # bytes
+        cluster_client.set(meta, b"%d %s" % (int(fence) - 60_000_000, rest), keepttl=True)
+
+    assert [one.state for one in inspector.get_each(names)] == [State.HELD] * 3
+    seams.reset()
+    cluster_client.delete(key)
+    assert [one.state for one in inspector.get_each(names)] == [State.GONE] * 3
+    for one in held:
+        one.release()
+
+
+def test_a_cluster_client_of_asyncio_is_refused(masters: Cluster) -> None:
+    async def work() -> None:
+        client = redis.asyncio.RedisCluster.from_url(masters.urls[0])
+        try:
+            with pytest.raises(LockUnsupported, match=r"redis\.RedisCluster"):
+                await RedisLock(client, "lock:a").atake(0)
+        finally:
+            await client.aclose()
+
+    run(work())
 
 
 def test_locks_of_all_nodes_are_renewed(
@@ -127,19 +158,6 @@ def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(
             teller.config_set("cluster-node-timeout", usual)
     for one in others:
         one.release()
-
-
-def test_a_lock_is_force_released_as_it_was_seen(cluster_client: redis.RedisCluster) -> None:
-    inspector = Inspector(cluster_client, "lock:")
-    held = RedisLock(cluster_client, "lock:a").take(0)
-    seen = inspector.get("lock:a")
-
-    assert inspector.force_release("lock:a", "another") is Outcome.CHANGED_HANDS
-    assert inspector.force_release("lock:a", seen.fingerprint, by="Eve") is Outcome.RELEASED
-
-    assert not held.owned()
-    assert held.loss is not None
-    assert "Eve" in str(held.loss)
 
 
 def test_a_page_lists_the_locks_of_all_nodes(

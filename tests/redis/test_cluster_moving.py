@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +12,7 @@ from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock, State
 from tests.processes import Stopwatch, eventually, figure, may_be_late
 from tests.support import seams
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core import LockHandle
     from tests.redis.clusters import Cluster
 
 # One process starts the servers.
@@ -50,30 +48,28 @@ def moving(masters: Cluster, name: str = NAME) -> Iterator[None]:
         masters.end_move(slot, new)
 
 
-def outlive_a_slow_move(masters: Cluster, held: LockHandle, seconds: float = 1.1) -> None:
-    """Have the slot move for twice ``seconds``, its keys in the midst of it."""
-    slot = masters.slot_of(held.name)
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+def test_a_lock_is_renewed_however_long_its_slot_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster, driver: Driver
+) -> None:
+    slot = masters.slot_of(NAME)
     source = masters.owner_of(slot)
     new = masters.nodes[masters.nodes.index(source) - 1]
-    masters.begin_move(slot, source, new)
-    try:
-        passes(seconds)
-        masters.move_keys(slot, source, new)
-        passes(seconds)
-    finally:
-        masters.move_keys(slot, source, new)
-        masters.end_move(slot, new)
 
+    async def work() -> None:
+        held = await Face(RedisLock(cluster_client, NAME, 1.0, renew=True), driver).take(0)
+        masters.begin_move(slot, source, new)
+        try:
+            # Its keys move in the midst of it.
+            for _ in range(2):
+                await driver.sleep(1.1)
+                masters.move_keys(slot, source, new)
+        finally:
+            masters.end_move(slot, new)
+        await held.check()
+        await held.release()
 
-def test_a_lock_is_renewed_however_long_its_slot_moves(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    held = RedisLock(cluster_client, NAME, 1.0, renew=True).take(0)
-
-    outlive_a_slow_move(masters, held)
-
-    held.check()
-    held.release()
+    driver.run(work())
 
 
 def test_what_another_has_meanwhile_is_not_renewed(
@@ -90,21 +86,17 @@ def test_what_another_has_meanwhile_is_not_renewed(
         held.check()
 
 
-def release_while_it_moves(masters: Cluster, client: redis.RedisCluster) -> None:
-    held = RedisLock(client, NAME).take(0)
+def test_a_release_waits_for_a_slot_that_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = RedisLock(cluster_client, NAME).take(0)
     with ThreadPoolExecutor(1) as pool:
         with moving(masters):
             releasing = pool.submit(held.release)
             passes(0.3)
         releasing.result(10)
+
     assert held.released
-
-
-def test_a_release_waits_for_a_slot_that_moves(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    release_while_it_moves(masters, cluster_client)
-
     assert Inspector(cluster_client, "lock:").get(NAME).state is State.FREE
 
 
@@ -249,97 +241,3 @@ def test_a_page_has_the_locks_of_a_node_that_the_client_does_not_know(
 
     assert {lock.name for lock in Inspector(cluster_client, "lock:").find().locks} == set(names)
     assert release_each(held) == []
-
-
-class Contending:
-    """Threads that add to a number by reading and writing it, under a lock whose slot moves."""
-
-    def __init__(self, masters: Cluster, name: str, threads: int) -> None:
-        self.masters = masters
-        self.name = name
-        self.threads = threads
-        self.number = self.added = 0
-        self.longest, self._last = 0.0, time.monotonic()
-        self.lost: list[LockHandle] = []
-        self._over = threading.Event()
-        self._counting = threading.Lock()
-
-    def _work(self, client: redis.RedisCluster, *, locked: bool) -> None:
-        while not self._over.is_set():
-            if not locked:
-                self._one()
-                continue
-            with RedisLock(
-                client,
-                self.name,
-                2.0,
-                blocking_timeout=30,
-                renew=True,
-                on_lost=self.lost.append,
-            ):
-                self._one()
-
-    def _one(self) -> None:
-        seen = self.number
-        # Let others come between.
-        time.sleep(0.001)
-        self.number = seen + 1
-        with self._counting:
-            self.added += 1
-            now = time.monotonic()
-            self.longest, self._last = max(self.longest, now - self._last), now
-
-    def run(self, moves: int, *, locked: bool = True) -> None:
-        """Have them contend for as long as the slot moves so often."""
-        clients = [self.masters.client() for _ in range(2)]
-        slot = self.masters.slot_of(self.name)
-        with ThreadPoolExecutor(self.threads) as pool:
-            running = [
-                pool.submit(self._work, clients[number % 2], locked=locked)
-                for number in range(self.threads)
-            ]
-            try:
-                for _ in range(moves):
-                    self.masters.move(slot, pause=0.03)
-                    passes(0.4)
-            finally:
-                self._over.set()
-            for one in running:
-                one.result(60)
-
-    def tell(self, moves: int) -> None:
-        figure(
-            f"{self.added} additions by {self.threads} threads during {moves} moves of the slot: "
-            f"{self.added - self.number} overwritten, {len(self.lost)} locks lost, "
-            f"longest time between two {self.longest:.2f} s"
-        )
-
-
-def test_contenders_exclude_each_other_while_their_slot_moves(masters: Cluster) -> None:
-    contending = Contending(masters, NAME, 6)
-
-    contending.run(3)
-
-    contending.tell(3)
-    assert contending.number == contending.added > 10
-    assert contending.lost == []
-
-
-def test_without_the_lock_their_additions_are_lost(masters: Cluster) -> None:
-    contending = Contending(masters, NAME, 6)
-
-    contending.run(1, locked=False)
-
-    assert contending.number < contending.added
-
-
-@pytest.mark.storm
-@pytest.mark.timeout(180)
-def test_a_long_storm_of_moves_loses_no_lock(masters: Cluster) -> None:
-    contending = Contending(masters, NAME, 16)
-
-    contending.run(150)
-
-    contending.tell(150)
-    assert contending.number == contending.added
-    assert contending.lost == []

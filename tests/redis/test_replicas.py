@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import redis
 
-from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
+from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import MultiLock, RedisLock
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
 from tests.servers import ONCE, RealServer, any_binary
 from tests.support import seams
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import command
 from tests.support.seams import take_each
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_setnx_lock.core import LockHandle
-    from tests.servers import FakeServer
 
 
 # Where they answer, and where they do not, in seconds.
@@ -110,36 +109,93 @@ def holders_after_failover(replicas: int, *, is_cut: bool) -> list[bool]:
         return [held is not None and not held.lost for held in (before, after)]
 
 
-def test_without_replicas_there_are_two_holders_when_the_new_primary_never_heard() -> None:
-    assert holders_after_failover(0, is_cut=True) == [True, True]
-
-
-def test_with_replicas_what_the_replica_never_heard_was_not_granted() -> None:
-    assert holders_after_failover(1, is_cut=True) == [False, True]
-
-
-def test_with_replicas_what_was_granted_is_held_on_the_new_primary() -> None:
-    assert holders_after_failover(1, is_cut=False) == [True, False]
+@pytest.mark.parametrize(
+    ("replicas", "is_cut", "hold"),
+    [(0, True, [True, True]), (1, True, [False, True]), (1, False, [True, False])],
+    ids=["none asked for: two hold it", "never heard: not granted", "granted: held there"],
+)
+def test_what_the_new_primary_knows_after_a_failover(
+    replicas: int, is_cut: bool, hold: list[bool]
+) -> None:
+    assert holders_after_failover(replicas, is_cut=is_cut) == hold
 
 
 # Taking
 
 
-def test_a_grant_is_on_the_replica_when_it_is_given(pair: Pair) -> None:
-    held = lock(pair.primary.client()).take()
-
-    assert pair.replica.client().get("lock:a") == held.token.encode()
-    held.release()
+def several(client: redis.Redis, **options: Any) -> MultiLock:
+    given = {"blocking": False, "replica_timeout": PATIENCE, **options}
+    return MultiLock(client, ["lock:a", "lock:b"], replicas=1, **given)
 
 
-def test_too_few_are_named_and_nothing_stays_held(cut_off: Pair) -> None:
-    client = cut_off.primary.client()
+def shared(client: redis.Redis, **options: Any) -> RedisLock:
+    return lock(client, shared=True, **options)
 
-    with pytest.raises(LockUnavailable, match=r"0 of the 1 replicas asked for .* 0\.1 s") as caught:
-        lock(client, replica_timeout=SOON).take()
 
-    assert caught.value.cause == "replicas"
-    assert not client.exists("lock:a")
+drivers = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+ways = pytest.mark.parametrize(
+    "way", [lock, pytest.param(shared, marks=pytest.mark.matrix), several]
+)
+
+
+@drivers
+@ways
+def test_a_grant_is_on_the_replica_when_it_is_given(
+    pair: Pair, way: Callable[..., Any], driver: Driver
+) -> None:
+    lock = Face(way(pair.primary.client()), driver)
+
+    async def work() -> None:
+        async with lock.block() as held:
+            count = len(held.values()) if way is several else 1
+            assert pair.replica.client().exists("lock:a", "lock:b") == count
+            await held.check()
+
+    driver.run(work())
+
+
+@drivers
+@ways
+def test_too_few_are_named_and_nothing_stays_held(
+    cut_off: Pair, way: Callable[..., Any], driver: Driver
+) -> None:
+    client = cut_off.primary.client(retry=ONCE)
+    lock = Face(way(client, replica_timeout=1), driver)
+
+    async def work() -> None:
+        with pytest.raises(LockUnavailable, match=r"0 of the 1 replicas asked for") as caught:
+            await lock.take(0)
+        assert caught.value.cause == "replicas"
+
+    # They are waited for once where the script is unknown, too.
+    client.script_flush()
+    began = seams.clock.now()
+    driver.run(work())
+
+    assert 1 <= seams.clock.now() - began < 1.9
+    assert not client.exists("lock:a", "lock:b")
+
+
+@drivers
+@pytest.mark.parametrize("way", [lock, several])
+def test_a_busy_answer_does_not_wait_for_replicas(
+    cut_off: Pair, way: Callable[..., Any], driver: Driver
+) -> None:
+    client = cut_off.primary.client(retry=ONCE)
+    client.script_load(seams.script("SEVERAL").source)
+    RedisLock(client, "lock:b" if way is several else "lock:a").take()
+    lock = Face(way(client), driver)
+    began = seams.clock.now()
+
+    async def work() -> None:
+        # The connection it was asked on is of no use any more; the next call has another.
+        for _ in range(2):
+            with pytest.raises(LockBusy):
+                await lock.take(0)
+
+    driver.run(work())
+    assert seams.clock.now() - began < PATIENCE / 2
+    assert client.exists("lock:a", "lock:b") == 1
 
 
 def test_more_replicas_than_there_are_is_too_few(pair: Pair) -> None:
@@ -202,35 +258,6 @@ def test_a_reply_that_is_lost_is_asked_for_again(pair: Pair) -> None:
         held.release()
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        *("one", "in asyncio"),
-        *(pytest.param(way, marks=pytest.mark.matrix) for way in ("a reader", "several")),
-    ],
-)
-def test_replicas_are_waited_for_once_where_the_script_was_unknown(cut_off: Pair, way: str) -> None:
-    client = cut_off.primary.client(retry=ONCE)
-    one = lock(client, replica_timeout=1)
-    ways: dict[str, Callable[[], object]] = {
-        "one": one.take,
-        "a reader": lock(client, replica_timeout=1, shared=True).take,
-        "several": lambda: take_each([one]),
-        "in asyncio": lambda: asyncio.run(_acquired(one)),
-    }
-    client.script_flush()
-    began = seams.clock.now()
-
-    with pytest.raises(LockUnavailable, match="0 of the 1 replicas"):
-        ways[way]()
-
-    assert 1 <= seams.clock.now() - began < 1.9
-
-
-async def _acquired(one: RedisLock) -> bool:
-    return await one.aacquire()
-
-
 def test_a_primary_that_is_gone_before_a_replica_knows_has_granted_nothing(cut_off: Pair) -> None:
     client = cut_off.primary.client(retry=ONCE)
     with ThreadPoolExecutor(1) as pool, Proxy(cut_off.primary.port) as proxy:
@@ -252,20 +279,6 @@ def test_a_primary_that_misses_its_replicas_is_named(pair: Pair) -> None:
         client.config_set("min-replicas-to-write", 0)
 
     assert caught.value.cause == "replicas"
-
-
-def test_a_busy_answer_does_not_wait_for_replicas(cut_off: Pair) -> None:
-    client = cut_off.primary.client()
-    lock(client, 0).take()
-    began = seams.clock.now()
-
-    with pytest.raises(LockBusy):
-        lock(client).take(0)
-
-    assert seams.clock.now() - began < 2
-    # The connection it was asked on is of no use any more; the next call has another.
-    with pytest.raises(LockBusy):
-        lock(client).take(0)
 
 
 def test_it_waits_for_a_third_of_the_lease_at_most(cut_off: Pair) -> None:
@@ -316,33 +329,6 @@ def test_of_many_locks_that_are_busy_it_is_said_that_they_are(cut_off: Pair) -> 
     assert [type(one.error) for one in taken] == [LockBusy] * 3
 
 
-def test_in_asyncio_too(pair: Pair) -> None:
-    client = pair.primary.client()
-
-    async def work(seconds: float) -> bool:
-        async with lock(client, replica_timeout=seconds) as held:
-            return pair.replica.client().get("lock:a") == held.token.encode()
-
-    assert asyncio.run(work(PATIENCE))
-    pair.link.refuse()
-    with pytest.raises(LockUnavailable, match="0 of the 1 replicas"):
-        asyncio.run(work(SOON))
-    assert not client.exists("lock:a")
-
-
-def test_a_busy_answer_in_asyncio_does_not_wait_for_replicas(cut_off: Pair) -> None:
-    client = cut_off.primary.client()
-    lock(client, 0).take()
-    began = seams.clock.now()
-
-    async def work() -> list[bool]:
-        again = lock(client)
-        return [await again.aacquire(), await again.aacquire()]
-
-    assert asyncio.run(work()) == [False, False]
-    assert seams.clock.now() - began < 2
-
-
 def test_a_user_who_may_not_wait_holds_nothing(pair: Pair) -> None:
     admin = pair.primary.client()
     command(admin, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait")
@@ -353,76 +339,3 @@ def test_a_user_who_may_not_wait_holds_nothing(pair: Pair) -> None:
 
     assert caught.value.cause == "denied"
     assert not admin.exists("lock:a")
-
-
-# What is refused
-
-
-@pytest.mark.parametrize("replicas", [-1, True, 1.5, "1"])
-def test_a_number_that_is_none_is_refused(fake_server: FakeServer, replicas: Any) -> None:
-    with pytest.raises(ValueError, match="replicas is None or a number"):
-        RedisLock(fake_server.client(), "lock:a", replicas=replicas)
-
-
-@pytest.mark.parametrize("seconds", [0, -1, True, float("nan")])
-def test_a_time_that_is_none_is_refused(fake_server: FakeServer, seconds: float) -> None:
-    with pytest.raises(ValueError, match="replica_timeout"):
-        RedisLock(fake_server.client(), "lock:a", replicas=1, replica_timeout=seconds)
-
-
-def test_the_client_of_a_cluster_is_refused() -> None:
-    class Cluster:
-        pass
-
-    with pytest.raises(LockUnsupported, match="Cluster is not"):
-        RedisLock(Cluster(), "lock:a", replicas=1)
-
-
-# Several locks at once
-
-
-def several(client: redis.Redis, seconds: float = PATIENCE) -> MultiLock:
-    names = ["lock:a", "lock:b"]
-    return MultiLock(client, names, blocking=False, replicas=1, replica_timeout=seconds)
-
-
-def test_several_locks_count_as_taken_when_the_replica_knows_of_all(pair: Pair) -> None:
-    with several(pair.primary.client()) as held:
-        assert pair.replica.client().exists("lock:a", "lock:b") == 2
-        held.check()
-
-
-def test_several_locks_that_it_does_not_know_of_are_given_back(cut_off: Pair) -> None:
-    client = cut_off.primary.client(retry=ONCE)
-
-    with pytest.raises(LockUnavailable, match="the locks are unavailable: 0 of the 1") as caught:
-        several(client, SOON).take()
-
-    assert caught.value.cause == "replicas"
-    assert not client.exists("lock:a", "lock:b")
-
-
-def test_several_locks_that_it_does_not_know_of_are_given_back_in_asyncio(cut_off: Pair) -> None:
-    client = cut_off.primary.client(retry=ONCE)
-
-    async def take() -> None:
-        await several(client, SOON).atake()
-
-    with pytest.raises(LockUnavailable, match="the locks are unavailable: 0 of the 1") as caught:
-        asyncio.run(take())
-
-    assert caught.value.cause == "replicas"
-    assert not client.exists("lock:a", "lock:b")
-
-
-def test_whoever_finds_one_of_several_busy_does_not_wait_for_replicas(cut_off: Pair) -> None:
-    client = cut_off.primary.client(retry=ONCE)
-    client.script_load(seams.script("SEVERAL").source)
-    RedisLock(client, "lock:b").acquire()
-    started = seams.clock.now()
-
-    with pytest.raises(LockBusy):
-        several(client).take()
-
-    assert seams.clock.now() - started < PATIENCE / 2
-    assert not client.exists("lock:a")

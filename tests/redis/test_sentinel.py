@@ -1,13 +1,10 @@
-"""A lock on the primary that a Sentinel names, for its requests and for those who wait."""
+"""The primary that a Sentinel names is killed and comes back, or the Sentinel does not."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import subprocess
-import sys
-import time
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -15,137 +12,98 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from django_setnx_lock.core import RedisLock
-from example_project.server import TIED_TO_ITS_STARTER
-from tests.processes import eventually, figure
-from tests.servers import RealServer, free_port
+from django_setnx_lock.core import MultiLock, RedisLock
+from tests.processes import eventually
+from tests.redis.sentinels import SERVICE, sentinel_of
+from tests.servers import ONCE, RealServer, any_binary
 from tests.support import seams
-from tests.support.locks import command, listeners
+from tests.support.drivers import DRIVERS, Driver, Face
+from tests.support.locks import listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
-REAL = pytest.mark.real
+    Wait = Callable[[redis.Redis], bool]
+
+# What is waited for; somebody has the last.
+KEYS = ("lock:a", "lock:b", "lock:c")
 
 
-def answers(port: int) -> bool:
+def for_one(client: redis.Redis) -> bool:
+    return RedisLock(client, "lock:c").take(40).owned()
+
+
+def for_several(client: redis.Redis) -> bool:
+    return MultiLock(client, KEYS).take(40).owned()
+
+
+def for_several_in_asyncio(client: redis.Redis) -> bool:
+    async def work() -> bool:
+        held = await MultiLock(client, KEYS).atake(40)
+        return await held.aowned()
+
+    return asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[RealServer]:
+    with RealServer(any_binary()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def found(primary: RealServer) -> Iterator[redis.Redis]:
+    """Give a client of the primary that the Sentinel names."""
+    with sentinel_of(primary) as port:
+        client = client_at(port)
+        yield client
+        client.close()
+
+
+def client_at(port: int) -> redis.Redis:
+    """Return a client of the primary that the Sentinel at this port names."""
+    sentinel: Any = Sentinel([("127.0.0.1", port)], sentinel_kwargs={"retry": ONCE})  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+    client: redis.Redis = sentinel.master_for(SERVICE, retry=ONCE, socket_timeout=2)
+    eventually(lambda: answers(client))
+    return client
+
+
+def answers(client: redis.Redis) -> bool:
     try:
-        with redis.Redis(port=port) as client:
-            return bool(client.ping())
-    except redis.exceptions.ConnectionError:
+        return bool(client.ping())
+    except redis.ConnectionError:
         return False
 
 
-@contextlib.contextmanager
-def watched_over(server: RealServer, folder: Path) -> Iterator[redis.Redis]:
-    """Give a client of a Sentinel that knows the server as ``shop``."""
-    port = free_port()
-    settings = folder / "sentinel.conf"
-    settings.write_text(
-        f"bind 127.0.0.1\nport {port}\nsentinel monitor shop 127.0.0.1 {server.port} 1\n"
-    )
-    tie = [sys.executable, "-ISc", TIED_TO_ITS_STARTER, str(os.getpid())]
-    command = [*tie, server.binary, str(settings), "--sentinel"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
+@pytest.mark.parametrize("wait", [for_one, for_several, for_several_in_asyncio])
+def test_who_waits_has_the_locks_when_the_primary_is_back_empty(
+    wait: Wait, primary: RealServer, found: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    primary.flush()
+    RedisLock(primary.client(), "lock:c", timeout=60).take(0)
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.DEBUG, "django_setnx_lock.lock"):
+        waiting = pool.submit(wait, found)
+        eventually(lambda: listeners(primary) == 1)
+        primary.kill()
         try:
-            eventually(lambda: answers(port))
-            with redis.Redis(port=port) as client:
-                yield client
+            eventually(lambda: "through an outage" in caplog.text or waiting.done())
         finally:
-            process.kill()
+            primary.start()
+        assert waiting.result(30)
 
 
-def client_of(sentinel: redis.Redis) -> redis.Redis:
-    """Return a client of the primary of ``shop``."""
-    address = ("127.0.0.1", sentinel.connection_pool.connection_kwargs["port"])
-    found: redis.Redis = Sentinel([address]).master_for("shop")  # type: ignore[no-untyped-call]  # redis-py's own
-    return found
-
-
-@REAL
-def test_a_lock_is_taken_waited_for_and_handed_on(server: RealServer, tmp_path: Path) -> None:
-    with (
-        watched_over(server, tmp_path) as sentinel,
-        client_of(sentinel) as client,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        with RedisLock(client, "lock:a") as held:
-            held.reacquire()
-            waiting = pool.submit(RedisLock(client, "lock:a").take, 20)
-            eventually(lambda: listeners(server) == 1)
-        following = waiting.result(10)
-
-        assert server.client().get("lock:a") == following.token.encode()
-        following.release()
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-@REAL
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 def test_connections_are_kept_while_no_sentinel_answers(
-    server: RealServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+    primary: RealServer, monkeypatch: pytest.MonkeyPatch, driver: Driver
 ) -> None:
     seams.ask_sentinels_always(monkeypatch)
 
-    def use(client: redis.Redis) -> None:
-        RedisLock(client, "lock:a").take(0).release()
+    async def work() -> None:
+        with contextlib.ExitStack() as stack:
+            client = client_at(stack.enter_context(sentinel_of(primary)))
+            for _ in range(2):
+                await (await Face(RedisLock(client, "lock:a"), driver).take(0)).release()
+                stack.close()
+            client.close()
 
-    async def use_twice(client: redis.Redis, end: contextlib.ExitStack) -> None:
-        for _ in range(2):
-            await (await RedisLock(client, "lock:a").atake(0)).arelease()
-            end.close()
-
-    with contextlib.ExitStack() as stack:
-        client = client_of(stack.enter_context(watched_over(server, tmp_path)))
-        if is_async:
-            asyncio.run(use_twice(client, stack))
-        else:
-            use(client)
-            stack.close()
-            use(client)
-    client.close()
-
-
-def knows_a_replica(sentinel: redis.Redis) -> bool:
-    known: Any = command(sentinel, "SENTINEL", "REPLICAS", "shop")
-    return len(known) == 1
-
-
-# It takes ten seconds for the Sentinel to know the replica well enough.
-@pytest.mark.storm
-@REAL
-def test_a_wait_goes_on_at_the_new_primary_after_a_failover(
-    server: RealServer, tmp_path: Path
-) -> None:
-    with (
-        RealServer(server.binary) as old,
-        RealServer(server.binary, "--replicaof", "127.0.0.1", str(old.port)) as new,
-        watched_over(old, tmp_path) as sentinel,
-        client_of(sentinel) as client,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        eventually(lambda: knows_a_replica(sentinel), seconds=20)
-        held = RedisLock(client, "lock:a", 60).take(0)
-        waiting = pool.submit(RedisLock(client, "lock:a").take, 60)
-        eventually(lambda: listeners(old) == 1)
-        eventually(lambda: new.client().zcard("{lock:a}:waiters"))
-
-        started = time.monotonic()
-        eventually(lambda: ordered(sentinel), seconds=20)
-        eventually(lambda: listeners(new) == 1, seconds=20)
-        took = time.monotonic() - started
-        held.release()
-
-        following = waiting.result(10)
-        assert new.client().get("lock:a") == following.token.encode()
-        following.release()
-    figure(f"waiting on at the new primary {took:.1f} s after the failover was ordered")
-
-
-def ordered(sentinel: redis.Redis) -> bool:
-    try:
-        command(sentinel, "SENTINEL", "FAILOVER", "shop")
-    except redis.exceptions.ResponseError:
-        # It does not know enough of the replica as yet.
-        return False
-    return True
+    driver.run(work())

@@ -5,7 +5,6 @@ Programs that tests start import it, too: pytest, which takes long, is imported 
 
 from __future__ import annotations
 
-import math
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -199,12 +198,10 @@ def says_alive(prefix: str) -> dict[str, Any]:
     return {"index": index_for(prefix)}
 
 
-def say_faster(times: float, *, never: bool = False) -> None:
-    """Have this process say more often, or never, that it lives: for programs of tests alone."""
+def say_faster(times: float) -> None:
+    """Have this process say more often that it lives: for programs of tests alone."""
     for name in ("AFTER", "EVERY", "LASTS"):
         setattr(heartbeat, name, getattr(heartbeat, name) / times)
-    if never:
-        heartbeat.AFTER = math.inf
 
 
 def ask_sentinels_always(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import importlib.resources
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from tests.management.commands.conftest import Locks
 from tests.management.doctor import Finding, examine
 from tests.management.holders import hold_many
 from tests.processes import eventually
-from tests.redis.test_sentinel import watched_over
+from tests.redis.sentinels import SERVICE, sentinel_of
 from tests.servers import FakeServer, RealServer, any_binary
 from tests.wire.test_acl import RULE
 
@@ -328,12 +327,11 @@ def test_d017_a_primary_that_grants_locks_when_it_is_one_no_longer(
 
 
 def test_d017_a_primary_that_a_sentinel_names_is_to_be_protected_from_being_the_old_one(
-    found: Examine, real_server: RealServer, tmp_path: Path
+    found: Examine, real_server: RealServer
 ) -> None:
-    with watched_over(real_server, tmp_path) as sentinel:
-        port = sentinel.connection_pool.connection_kwargs["port"]
+    with sentinel_of(real_server) as port:
         by_name = cache(
-            "redis://shop/1",
+            f"redis://{SERVICE}/1",
             CLIENT_CLASS="django_redis.client.SentinelClient",
             CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory",
             SENTINELS=[("127.0.0.1", port)],
