@@ -1047,7 +1047,8 @@ LOCKS = [
         f"{CORE}/locks/renewal.py",
         "logger.warning(text, grant.key, grant.session.where, answer)",
         'logger.warning(text, grant.key, "", answer)',
-        "tests/faults/test_renewal_servers.py::test_a_renewal_that_fails_says_at_which_server",
+        "tests/faults/test_renewal_servers.py::"
+        "test_a_renewal_that_fails_says_at_which_server_and_no_password",
     ),
     Mutant(
         "what connects ends with its loop",

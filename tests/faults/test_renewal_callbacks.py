@@ -14,14 +14,13 @@ import pytest
 
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_lost
-from tests.processes import eventually, run, until
+from tests.processes import eventually
 from tests.support import seams
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import redis
 
     from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
@@ -31,7 +30,7 @@ class Timeout(BaseException):
     """As gevent's, which is no Exception."""
 
 
-ERRORS = pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Timeout])
+ERRORS = SystemExit, KeyboardInterrupt, Timeout
 
 
 @pytest.fixture(autouse=True)
@@ -71,63 +70,57 @@ def receiver() -> Iterator[Callable[[type[BaseException]], Called]]:
         lock_lost.disconnect(one)
 
 
-def lose_two(client: redis.Redis, **options: Any) -> tuple[list[LockHandle], LockHandle]:
-    """Return two locks that are lost, as the renewal is about to hear, and one that is not."""
-    names = ("lock:a", "lock:b")
-    going = [RedisLock(client, name, 600, renew=True, **options).take(0) for name in names]
-    staying = RedisLock(client, "lock:c", 600, renew=True).take(0)
-    client.delete(*names)
-    return going, staying
-
-
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert all(record.exc_info for record in found)
     return [record.name for record in found]
 
 
-@ERRORS
-def test_what_receivers_and_on_lost_raise_is_logged_and_ends_no_renewal(
+@pytest.mark.parametrize("who", ["receiver", "on_lost"])
+@pytest.mark.parametrize(
+    ("driver", "error"),
+    [
+        (driver, error)
+        for driver in DRIVERS.values()
+        for error in ERRORS
+        # That one is the loop's, as the next test says.
+        if not (driver.is_asyncio and error is KeyboardInterrupt)
+    ],
+    ids=lambda value: getattr(value, "name", None) or value.__name__,
+)
+def test_what_is_raised_is_logged_and_ends_no_renewal(
     real_server: RealServer,
     receiver: Callable[[type[BaseException]], Called],
     caplog: pytest.LogCaptureFixture,
     error: type[BaseException],
+    who: str,
+    driver: Driver,
 ) -> None:
-    called, on_lost = receiver(error), Called(error)
-    going, staying = lose_two(real_server.client(), on_lost=on_lost.on_lost)
+    called = receiver(error) if who == "receiver" else Called(error)
+    heard: list[str] = []
 
-    seams.renew_now(*going)
+    def on_lost(held: LockHandle) -> None:
+        # It is called whatever a receiver raises.
+        heard.append(held.key)
+        if who == "on_lost":
+            called.on_lost(held)
 
-    # The second of one pass, too.
-    for each in (called, on_lost):
-        eventually(lambda: sorted(each.keys) == ["lock:a", "lock:b"], seconds=10)  # noqa: B023 - asked at once
-    assert is_renewed(staying)
-    assert len(errors_in(caplog)) == 4
-
-
-@pytest.mark.parametrize("error", [SystemExit, Timeout])
-def test_in_asyncio_it_ends_no_renewal_either(
-    real_server: RealServer,
-    receiver: Callable[[type[BaseException]], Called],
-    caplog: pytest.LogCaptureFixture,
-    error: type[BaseException],
-) -> None:
-    called = receiver(error)
+    client = real_server.client()
 
     async def work() -> None:
-        client = real_server.client()
-        locks = [RedisLock(client, f"lock:{name}", 600, renew=True) for name in "abc"]
-        *going, staying = [await lock.atake(0) for lock in locks]
-        client.delete("lock:a", "lock:b")
+        names = ("lock:a", "lock:b", "lock:c")
+        locks = [RedisLock(client, name, 600, renew=True, on_lost=on_lost) for name in names]
+        *going, staying = [(await Face(lock, driver).take(0)).raw for lock in locks]
+        client.delete(*names[:2])
         seams.renew_now(*going)
-        await until(lambda: len(called.keys) == 2)
+        # The second of one pass, too.
+        await driver.eventually(lambda: sorted(called.keys) == sorted(heard) == [*names[:2]])
         end = end_of(staying)
         seams.renew_now(staying)
-        await until(lambda: is_longer(staying, end))
-        await staying.arelease()
+        await driver.eventually(lambda: is_longer(staying, end))
+        await Face(staying, driver).release()
 
-    run(work())
-
+    driver.run(work())
     assert len(errors_in(caplog)) == 2
 
 
@@ -149,7 +142,7 @@ def test_an_interrupt_of_the_main_thread_is_not_lost_in_asyncio(
     assert called.keys == ["lock:a"]
 
 
-@ERRORS
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_renewal_that_is_ended_from_outside_begins_again(
     real_server: RealServer, caplog: pytest.LogCaptureFixture, error: type[BaseException]

@@ -23,6 +23,7 @@ from tests.processes import Stopwatch, eventually, figure
 from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
 from tests.redis.test_vanished_server import SPARE, warm
 from tests.servers import RealServer, any_binary, server_binaries
+from tests.support.drivers import Driver, Face, Tasks, Threads
 from tests.support.locks import listeners, value_of
 
 if TYPE_CHECKING:
@@ -73,35 +74,23 @@ class Asker:
         self.asked += 1
         return f"{self.name} {self.asked}"
 
-    def is_there(self, held: LockHandle) -> bool:
+    def is_there(self, held: Any) -> bool:
         self.warm.set()
-        return value_of(self.old, held.name) != held.token
+        return bool(value_of(self.old, held.name) != held.token)
 
-    def ask(self) -> float:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                name = f"lock:{self.another()}"
-                with RedisLock(get_redis_connection(), name, blocking=False) as held:
-                    if self.is_there(held):
-                        return time.monotonic()
-            except LockLost:
-                # One of the last that the old primary granted, which the new one never heard of.
-                pass
-            except LockUnavailable as error:
-                self.met.append(error)
-            time.sleep(0.02)
-        pytest.fail("never asked there")
+    def ask(self, driver: Driver, ports: Sequence[int] = ()) -> float:
+        """Return when a lock was granted that ``old`` has not heard of.
 
-    def ask_in_asyncio(self, ports: Sequence[int] = ()) -> float:
-        """As :meth:`ask`; by a client of redis.asyncio, of the Sentinels at ``ports``, if given."""
+        By a client of redis.asyncio, of the Sentinels at ``ports``, if there are any.
+        """
+        found: list[float] = []
 
-        async def work() -> float:
+        async def work() -> None:
             kind: Any = AsyncSentinel
             watchers = kind([("127.0.0.1", port) for port in ports]) if ports else None
             client = watchers.master_for(SERVICE) if watchers else get_redis_connection()
             try:
-                return await until_there(client)
+                found.append(await until_there(client))
             finally:
                 if watchers:
                     await client.aclose()
@@ -113,17 +102,21 @@ class Asker:
             while time.monotonic() < deadline:
                 try:
                     name = f"lock:{self.another()}"
-                    async with RedisLock(client, name, blocking=False) as held:
+                    async with Face(
+                        RedisLock(client, name, blocking=False), driver
+                    ).block() as held:
                         if self.is_there(held):
                             return time.monotonic()
                 except LockLost:
+                    # One of the last that the old primary granted: the new one never heard of it.
                     pass
                 except LockUnavailable as error:
                     self.met.append(error)
-                await asyncio.sleep(0.02)
+                await driver.sleep(0.02)
             pytest.fail("never asked there")
 
-        return asyncio.run(work())
+        driver.run(work())
+        return found[0]
 
 
 def until_renewed(server: redis.Redis, held: LockHandle) -> float:
@@ -172,9 +165,9 @@ def story(server_kind: str) -> Story:
         ]
         waiting = [pool.submit(wait), pool.submit(asyncio.run, wait_in_asyncio())]
         running = {
-            "asked": pool.submit(askers[0].ask),
-            "asked in asyncio": pool.submit(askers[1].ask_in_asyncio),
-            "native": pool.submit(native.ask_in_asyncio, deployment.ports),
+            "asked": pool.submit(askers[0].ask, Threads()),
+            "asked in asyncio": pool.submit(askers[1].ask, Tasks()),
+            "native": pool.submit(native.ask, Tasks(), deployment.ports),
         }
         for asker in (*askers, native):
             assert asker.warm.wait(20)

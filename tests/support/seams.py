@@ -25,7 +25,6 @@ from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.protocol.keys import meta_key as meta_key
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.options import LockOptions as LockOptions
-from django_setnx_lock.transactions import CommitLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,11 +94,6 @@ def know_templates(templates: list[str]) -> None:
 def any_lock(key: str, *, user: str = "", **options: Any) -> RedisLock:
     """Make the lock that a door makes, which knows the user, and whether others may hold it too."""
     return make_one(key, LockOptions(**options), user=user)
-
-
-def commit_lock(client: Any, name: str) -> RedisLock:
-    """Make a lock that is let go at the end of the transactions around its release."""
-    return CommitLock(client, name)
 
 
 def waiting_for_the_end() -> list[Any]:
