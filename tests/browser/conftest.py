@@ -24,6 +24,10 @@ WIDTHS = (390, 1280)
 THEMES = ("light", "dark")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 COLOURS = ["color-contrast", "link-in-text-block"]
+_WITHOUT_COLOURS = (
+    f"return axe.getRules({RULES}).filter(rule => !rule.tags.includes('experimental'))"
+    f".map(rule => rule.ruleId).filter(id => !{COLOURS}.includes(id))"
+)
 # A colour on its way to another is neither.
 USUAL_LOOK = "* { transition: none !important }"
 #: The button on the page of a lock, and the one below a question.
@@ -129,7 +133,7 @@ class Browser:
                 found.append(width)
         return found
 
-    def faults(self) -> set[str]:
+    def faults(self, *, of_colour: bool = True) -> set[str]:
         """Return what axe finds at each width, and in each theme."""
         from selenium_axe_python.axe import Axe
 
@@ -138,11 +142,12 @@ class Browser:
         axe = Axe(self._driver)
         axe.inject()  # type: ignore[no-untyped-call]  # it has no annotations
         found = set()
+        first: list[str] = RULES if of_colour else self.run(_WITHOUT_COLOURS)
         for width in WIDTHS:
             # Themes differ in colours alone, and widths in none.
-            for theme in THEMES if width == WIDTHS[-1] else THEMES[:1]:
+            for theme in THEMES if of_colour and width == WIDTHS[-1] else THEMES[:1]:
                 self.show(width, theme)
-                rules = RULES if theme == THEMES[0] else COLOURS
+                rules = first if theme == THEMES[0] else COLOURS
                 results = axe.run(options={"runOnly": rules, "resultTypes": ["violations"]})
                 for one in results["violations"]:
                     for node in one["nodes"]:

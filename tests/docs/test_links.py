@@ -16,12 +16,13 @@ import django_setnx_lock
 DOCS = "https://django-setnx-lock.readthedocs.io/en/stable/"
 PACKAGE = Path(django_setnx_lock.__file__).parent
 ROOT = PACKAGE.parent
-# What is read in the repository alone; Sphinx looks at the links of the pages.
+PAGES = {page.stem: page for page in sorted(ROOT.joinpath("docs").glob("*.md"))}
+# What is read in the repository; at the links of the pages Sphinx looks, too.
 IN_THE_REPOSITORY = [
     *("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
     "example_project/README.md",
+    *(f"docs/{page}.md" for page in PAGES),
 ]
-PAGES = {page.stem: page for page in ROOT.joinpath("docs").glob("*.md")}
 FILES = {str(file.relative_to(ROOT)): file.read_text() for file in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -91,9 +92,9 @@ def slugs(file: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def leads_somewhere(link: str, folder: Path) -> bool:
+def leads_somewhere(link: str, page: Path) -> bool:
     file, _, anchor = link.partition("#")
-    target = folder / file
+    target = page.parent / file if file else page
     return target.is_file() and (not anchor or anchor in slugs(target))
 
 
@@ -104,7 +105,7 @@ def test_every_link_of_a_file_of_the_repository_leads_to_another(name: str) -> N
     if not (ROOT / "bench").is_dir():  # as in a source distribution
         own = [link for link in own if not link.startswith("bench/")]
 
-    assert [link for link in own if not leads_somewhere(link, (ROOT / name).parent)] == []
+    assert [link for link in own if not leads_somewhere(link, ROOT / name)] == []
     assert [link for link in links if link.startswith(DOCS)] == []
 
 
