@@ -64,9 +64,7 @@ def renamed_once_locked(name: str) -> Iterator[None]:
 
 
 def test_it_runs_on_all_rows_under_the_renewed_lock_of_each(
-    admin_client: Client,
-    groups: list[Group],
-    during: Callable[[Callable[[], object]], None],
+    admin_client: Client, groups: list[Group], during: Callable[[Callable[[], object]], None]
 ) -> None:
     taken: list[str] = []
     found: list[LockInfo] = []
@@ -181,10 +179,7 @@ def test_a_row_whose_key_changed_before_its_lock_was_ours_is_skipped(
 
 @pytest.mark.parametrize("template", ["group:<permissions>", "group:<no_such_thing>"])
 def test_a_row_without_a_key_is_skipped(
-    admin_client: Client,
-    groups: list[Group],
-    monkeypatch: pytest.MonkeyPatch,
-    template: str,
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch, template: str
 ) -> None:
     ran: list[object] = []
     action = locked_action(template)(lambda modeladmin, request, queryset: ran.append(queryset))
@@ -322,11 +317,7 @@ def ends(
 
 @pytest.mark.parametrize(("setting", "then"), [({}, "locked"), ({"UNTIL_COMMIT": False}, "open")])
 def test_the_rows_stay_locked_until_the_commit_unless_the_setting_says_otherwise(
-    admin_client: Client,
-    groups: list[Group],
-    ends: list[str],
-    setting: dict[str, bool],
-    then: str,
+    admin_client: Client, groups: list[Group], ends: list[str], setting: dict[str, bool], then: str
 ) -> None:
     with override_settings(SETNX_LOCK=setting):
         act(admin_client, "shout", groups)

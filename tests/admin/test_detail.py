@@ -127,15 +127,6 @@ def test_a_lock_that_nobody_holds_has_a_page_without_a_button(
     assert RELEASE not in page.content.decode()
 
 
-@pytest.mark.parametrize("key", ["a/b", "a_b", "ä:ö", "a b?c=d&e#f", "x" * 300, "{tag}:1", 'q"<'])
-def test_every_key_has_a_page(admin_client: Client, key: str) -> None:
-    name = lock(key).name
-
-    page = admin_client.get(address("change", name))
-
-    assert f"Name in Redis {name}" in text(page)
-
-
 @pytest.mark.parametrize("name", ["session:1", "lock:a}b", "{lock:}:index"])
 def test_what_is_no_lock_of_the_project_is_not_found(admin_client: Client, name: str) -> None:
     assert admin_client.get(address("change", name)).status_code == 404

@@ -144,9 +144,7 @@ def test_the_page_tells_who_held_this_lock_and_leads_to_its_history_and_back(
     assert f'href="{PAGE}"' in history.content.decode()
 
 
-def test_the_list_leads_to_the_history_and_back_to_the_list_as_it_was(
-    admin_client: Client,
-) -> None:
+def test_the_list_leads_to_the_history_and_back_to_the_list_as_it_was(admin_client: Client) -> None:
     listed = admin_client.get(LIST, {"q": "order", "o": "key"}).content.decode()
     link = f"{HISTORY}?_changelist_filters=q%3Dorder%26o%3Dkey"
 

@@ -31,10 +31,7 @@ def fresh() -> Iterator[Browser]:
 
 
 def test_the_page_pays_ten_times_at_once_and_shows_who_got_the_lock(
-    fresh: Browser,
-    live_server: LiveServer,
-    real_cache: RealServer,
-    monkeypatch: pytest.MonkeyPatch,
+    fresh: Browser, live_server: LiveServer, real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = Order(number="1001", customer="Ada", amount=42)
     order.save()

@@ -237,9 +237,7 @@ def test_where_the_system_tells_of_nobody_the_command_itself_is_ended(console: O
 
 @pytest.mark.matrix
 @pytest.mark.usefixtures("namespaces")
-def test_the_first_process_of_a_container_exits_with_the_status_of_a_signal(
-    console: Open,
-) -> None:
+def test_the_first_process_of_a_container_exits_with_the_status_of_a_signal(console: Open) -> None:
     inside = [*IN_A_NAMESPACE, "--mount-proc", *COMMAND, "k", "sh", "-c", "kill -TERM $$"]
 
     assert console(*inside).end() == 143
