@@ -9,6 +9,7 @@ from functools import partial
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from django.contrib import admin
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Permission, User
@@ -64,6 +65,16 @@ class WarningAdmin(OrderAdmin):
 
 class PlainAdmin(OrderAdmin):
     lock_editing = False
+
+
+def while_saving(monkeypatch: pytest.MonkeyPatch, what: Callable[[Order], object]) -> None:
+    """Have that done when an order has just been saved, before its lock is released."""
+
+    def save_model(self: Any, request: Any, obj: Order, *more: Any, **named: Any) -> None:
+        obj.save()
+        what(obj)
+
+    monkeypatch.setattr(OrderAdmin, "save_model", save_model)
 
 
 def site_of(name: str, kind: type[OrderAdmin]) -> admin.AdminSite:

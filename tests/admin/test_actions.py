@@ -326,16 +326,6 @@ def test_the_rows_stay_locked_until_the_commit_unless_the_setting_says_otherwise
     assert not locks()
 
 
-def test_the_rows_stay_locked_until_the_rollback_of_an_action_that_failed(
-    admin_client: Client, groups: list[Group], ends: list[str]
-) -> None:
-    with pytest.raises(RuntimeError, match="the action failed"):
-        act(admin_client, "fail", groups)
-
-    assert ends[0] == "rollback default locked"
-    assert not locks()
-
-
 def test_an_action_that_lost_a_lock_is_rolled_back(
     admin_client: Client,
     groups: list[Group],

@@ -21,7 +21,7 @@ from django_setnx_lock.testing import LockTester
 from example_project.shop.models import Charge, Order
 from tests.admin import orders
 from tests.admin.groups import RELEASE
-from tests.admin.orders import Page, Person
+from tests.admin.orders import Page, Person, while_saving
 from tests.admin.pages import messages
 
 if TYPE_CHECKING:
@@ -80,22 +80,18 @@ def test_an_open_form_holds_the_lock_and_saving_releases_it(shop: Shop) -> None:
     shop.redis.assert_released(shop.key)
 
 
-def test_the_lock_is_held_while_it_is_saved_and_the_saving_code_may_take_it_again(
+def test_the_saving_code_may_take_the_lock_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.SETNX_LOCK = {**settings.SETNX_LOCK, "REENTRANT": True}
-    seen: list[bool] = []
+    held: list[bool] = []
+    while_saving(
+        monkeypatch, lambda _: held.append(lock(shop.key, blocking_timeout=0).take().owned())
+    )
 
-    def save_model(self: Any, request: Any, obj: Order, *more: Any, **named: Any) -> None:
-        with lock(f"order:{obj.pk}", blocking_timeout=0) as held:
-            seen.append(held.owned())
-        obj.save()
-
-    monkeypatch.setattr(orders.OrderAdmin, "save_model", save_model)
     shop.ann.open(shop.order).saved(customer="Ann Moe")
 
-    assert seen == [True]
-    shop.redis.assert_released(shop.key)
+    assert held == [True]
 
 
 def test_a_mistake_in_the_form_keeps_the_lock_and_what_was_typed(shop: Shop) -> None:
@@ -423,11 +419,7 @@ def test_a_form_that_does_not_say_what_it_shows_is_not_saved(shop: Shop) -> None
 def test_a_lock_that_is_lost_while_it_is_saved_rolls_back_and_keeps_what_was_typed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_model(self: Any, request: Any, obj: Order, *more: Any, **named: Any) -> None:
-        obj.save()
-        shop.redis.lost(f"order:{obj.pk}", by="bob", reason="urgent")
-
-    monkeypatch.setattr(orders.OrderAdmin, "save_model", save_model)
+    while_saving(monkeypatch, lambda _: shop.redis.lost(shop.key, by="bob", reason="urgent"))
 
     again = shop.ann.open(shop.order).refused(customer="Ann Moe")
 
@@ -440,11 +432,7 @@ def test_a_lock_that_is_lost_while_it_is_saved_rolls_back_and_keeps_what_was_typ
 def test_a_lock_that_saving_does_not_get_keeps_what_was_typed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_model(self: Any, request: Any, obj: Order, *more: Any, **named: Any) -> None:
-        obj.save()
-        lock("stock", blocking_timeout=0).take().release()
-
-    monkeypatch.setattr(orders.OrderAdmin, "save_model", save_model)
+    while_saving(monkeypatch, lambda _: lock("stock", blocking_timeout=0).take().release())
     page = shop.ann.open(shop.order)
 
     with shop.redis.held_elsewhere("stock"):

@@ -10,8 +10,7 @@ from django.db import connection
 from django_setnx_lock.testing import LockTester
 from example_project.shop.models import Order
 from tests import databases
-from tests.admin import orders
-from tests.admin.orders import Person, at_once, save_at_once, stored
+from tests.admin.orders import Person, at_once, save_at_once, stored, while_saving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,11 +52,7 @@ def test_with_atomic_requests_a_mistake_keeps_the_lock_and_the_commit_releases_i
 def test_with_atomic_requests_a_lock_that_is_lost_rolls_back_and_keeps_what_was_typed(
     redis: LockTester, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_model(self: Any, request: Any, obj: Order, *more: Any) -> None:
-        obj.save()
-        redis.lost(f"order:{obj.pk}", by="bob")
-
-    monkeypatch.setattr(orders.OrderAdmin, "save_model", save_model)
+    while_saving(monkeypatch, lambda one: redis.lost(f"order:{one.pk}", by="bob"))
 
     Person("ann").open(order).refused(customer="Ann Moe")
 

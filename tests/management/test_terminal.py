@@ -323,3 +323,15 @@ def test_where_no_shell_could_continue_it_ctrl_z_does_nothing(console: Open) -> 
     terminal.type("it\n")
 
     assert terminal.shows("got it\n")
+
+
+@pytest.mark.matrix
+def test_locks_release_asks_before_it_releases(console: Open) -> None:
+    lock("k").take()
+    terminal = console(sys.executable, "-m", "django", "locks", "release", "k")
+    assert terminal.shows(r"is held by \S+: held, for [^\0]*\[y/N\] ")
+
+    terminal.type("y\n")
+
+    assert terminal.end() == 0
+    assert not is_held()

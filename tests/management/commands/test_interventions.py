@@ -6,12 +6,9 @@ import contextlib
 import io
 import logging
 import os
-import pty
 import re
-import select
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -23,7 +20,6 @@ from django.test import override_settings
 from django_setnx_lock import LockLost, inspector, lock, rwlock
 from django_setnx_lock.core import LockHandle, State
 from tests.management.commands.conftest import Locks
-from tests.management.conftest import SECONDS, Program
 from tests.management.holders import age_sharer, client_of, kill_holder, revive_holder
 from tests.past import note
 from tests.servers import FakeServer
@@ -305,25 +301,6 @@ def test_without_a_yes_at_a_terminal_and_a_reason_where_one_is_required_nothing_
 
     assert (ended.status, ended.out) == (status, "")
     assert said in ended.err
-
-
-@pytest.mark.matrix
-def test_at_a_real_terminal_it_asks_before_it_releases(start: Callable[..., Program]) -> None:
-    lock("k").take()
-    ours, theirs = pty.openpty()
-    program = start("release", "k", command=LOCKS, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    seen, deadline = "", time.monotonic() + SECONDS
-    # Linux says EIO when the other side is closed.
-    with contextlib.suppress(OSError):
-        while select.select([ours], [], [], max(deadline - time.monotonic(), 0))[0]:
-            seen += os.read(ours, 4096).decode()
-            if seen.endswith("[y/N] "):
-                os.write(ours, b"y\n")
-    os.close(ours)
-
-    assert (program.wait(timeout=SECONDS), state_of("k")) == (0, State.FREE)
-    assert f"is held by {HERE}: held, for" in seen.partition("[y/N]")[0]
 
 
 @pytest.mark.parametrize("command", [["show"], ["release", "-y"], ["ask-to-stop"]])

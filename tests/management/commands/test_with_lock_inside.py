@@ -14,7 +14,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 PREPARE = "import django; django.setup(); from django_setnx_lock import lock\n"
 TAKES = f"{PREPARE}print(lock('k', blocking_timeout=0, reentrant=True).take().fence)"
-TRIES = f"{PREPARE}print(lock('k', reentrant=True).acquire(blocking=False))"
 PYTHON = (sys.executable, "-c")
 
 
@@ -42,21 +41,6 @@ def test_it_goes_on_with_the_lock(
     assert not real_server.client().exists("lock:k")
 
 
-def test_without_the_environment_it_finds_it_busy(run: Run) -> None:
-    _, out, _ = run("k", "--", "env", "-u", "SETNX_LOCK_HELD_TOKENS", *PYTHON, TRIES)
-
-    assert out == "False\n"
-
-
-def test_what_is_no_json_is_told_and_ignored(run: Run) -> None:
-    spoilt = "SETNX_LOCK_HELD_TOKENS={secret"
-    status, out, err = run("k", "--", "env", spoilt, *PYTHON, TRIES)
-
-    assert (status, out) == (0, "False\n")
-    assert "SETNX_LOCK_HELD_TOKENS" in err
-    assert "secret" not in err
-
-
 def test_the_lock_stays_when_the_inner_one_has_ended(
     start: Callable[..., Program], real_server: RealServer
 ) -> None:
@@ -68,14 +52,3 @@ def test_the_lock_stays_when_the_inner_one_has_ended(
     assert said == "done"
     assert real_server.client().exists("lock:k")
     with_lock.communicate("\n", timeout=20)
-
-
-def test_a_reader_within_may_read_and_not_write(run: Run) -> None:
-    inner = f"{sys.executable} manage.py with_lock -n"
-    line = f"{inner} --shared report true && {inner} report true"
-
-    status, _, told = run("--shared", "report", "sh", "-c", line)
-
-    assert status != 0
-    assert "would wait for itself" in told
-    assert "Traceback" not in told
