@@ -142,16 +142,3 @@ def unmarked(source: str) -> list[str]:
 )
 def test_each_text_of_a_template_is_marked_for_translation(template: Path) -> None:
     assert unmarked(template.read_text("utf-8")) == []
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ("<p>Hello {{ name }}</p>", ["Hello"]),
-        ('<p title="Hello">{% translate "Hello" %}</p>', ["Hello"]),
-        ("{% blocktranslate %}One{% plural %}Two{% endblocktranslate %} three", ["three"]),
-        ('{# Hello #}<p class="hello" id="hello">{{ hello }} 5 &rsaquo;</p>', []),
-    ],
-)
-def test_a_text_that_is_not_marked_is_found(source: str, words: list[str]) -> None:
-    assert unmarked(source) == words

@@ -149,7 +149,10 @@ def test_making_a_lock_opens_no_connection(fake_server: FakeServer) -> None:
     ("options", "message"),
     [
         *(({"timeout": time}, "timeout") for time in (0, -1, True, "30", float("nan"))),
-        ({"blocking_timeout": -1}, "blocking_timeout"),
+        *(({"blocking_timeout": time}, "blocking_timeout") for time in (-1, float("inf"))),
+        ({"max_hold": 0}, "max_hold"),
+        ({"min_hold": 6, "max_hold": 5}, "min_hold"),
+        ({"renew": "yes"}, "renew is True or False"),
         ({"reentrant": 1}, "reentrant is True or False"),
         ({"until_commit": "later"}, "until_commit is True, False or None"),
         ({"using": 3}, "using is a cache alias or several of them"),

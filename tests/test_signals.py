@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
     from tests.servers import FakeServer
 
+Sent = list[tuple[signals.LockSignal, dict[str, Any]]]
 ALL = [one for one in vars(signals).values() if isinstance(one, signals.LockSignal)]
 
 
 @pytest.fixture
-def sent() -> Iterator[list[tuple[signals.LockSignal, dict[str, Any]]]]:
+def sent() -> Iterator[Sent]:
     """Give the signals that are sent, with what they carry."""
-    found: list[tuple[signals.LockSignal, dict[str, Any]]] = []
+    found: Sent = []
 
     def receive(signal: signals.LockSignal, **about: Any) -> None:
         found.append((signal, about))
@@ -46,9 +47,7 @@ def pay(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("paid")
 
 
-def test_a_view_under_a_lock_sends_its_template(
-    rf: RequestFactory, sent: list[tuple[signals.LockSignal, dict[str, Any]]]
-) -> None:
+def test_a_view_under_a_lock_sends_its_template(rf: RequestFactory, sent: Sent) -> None:
     pay(rf.post("/"), pk=42)
 
     assert [signal for signal, _ in sent] == [signals.lock_acquired, signals.lock_released]
@@ -58,7 +57,7 @@ def test_a_view_under_a_lock_sends_its_template(
 
 
 def test_a_busy_lock_sends_lock_busy(
-    sent: list[tuple[signals.LockSignal, dict[str, Any]]],
+    sent: Sent,
 ) -> None:
     with lock("a"), pytest.raises(LockBusy):
         lock(KeyTemplate("<x:str>").format(x="a")).take(0)
@@ -68,7 +67,7 @@ def test_a_busy_lock_sends_lock_busy(
 
 
 def test_a_server_that_does_not_answer_sends_lock_unavailable(
-    sent: list[tuple[signals.LockSignal, dict[str, Any]]], fake_server: FakeServer
+    sent: Sent, fake_server: FakeServer
 ) -> None:
     fake_server.connected = False
 
@@ -82,7 +81,7 @@ def test_a_server_that_does_not_answer_sends_lock_unavailable(
 
 
 def test_a_holder_that_is_asked_to_stop_sends_who_asks(
-    sent: list[tuple[signals.LockSignal, dict[str, Any]]],
+    sent: Sent,
 ) -> None:
     with lock(KeyTemplate("<x:str>").format(x="a")) as held:
         seen = inspector().get("lock:a").fingerprint
@@ -96,7 +95,7 @@ def test_a_holder_that_is_asked_to_stop_sends_who_asks(
 
 
 def test_a_receiver_that_fails_is_logged_and_the_others_are_called(
-    sent: list[tuple[signals.LockSignal, dict[str, Any]]], caplog: pytest.LogCaptureFixture
+    sent: Sent, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(**about: object) -> None:
         raise RuntimeError("oops")

@@ -55,10 +55,18 @@ def immediate() -> Iterator[None]:
         yield
 
 
-def test_the_function_of_a_task_runs_under_its_lock() -> None:
-    result = below.enqueue(7)
+TASKS: dict[str, tuple[Any, object]] = {
+    "a function": (below, True),
+    "with its context": (with_context, [True, 1]),
+    "async": (in_asyncio, True),
+    "by a value": (numbered, True),
+}
 
-    assert result.return_value is True
+
+@pytest.mark.usefixtures("fake_connections")
+@pytest.mark.parametrize(("one", "returned"), TASKS.values(), ids=TASKS)
+def test_a_task_runs_under_its_lock(one: Any, returned: object) -> None:
+    assert one.enqueue(7).return_value == returned
     assert not is_held("order:7")
 
 
@@ -72,26 +80,10 @@ def test_a_task_whose_lock_is_busy_fails() -> None:
 
 def test_a_task_fails_for_another_spelling_of_its_key() -> None:
     one: Any = numbered
-    right, wrong = one.enqueue("42"), one.enqueue("042")
+    wrong = one.enqueue("042")
 
-    assert right.return_value is True
     assert wrong.status == TaskResultStatus.FAILED
     assert "<pk> is '042', and has to be written '42'" in wrong.errors[0].traceback
-
-
-def test_a_task_that_takes_its_context_runs_under_its_lock() -> None:
-    assert with_context.enqueue(7).return_value == [True, 1]
-
-
-def test_a_task_that_is_async_runs_under_its_lock(fake_connections: None) -> None:
-    one: Any = in_asyncio
-
-    assert one.enqueue(7).return_value is True
-
-
-def test_a_task_stays_what_it_was() -> None:
-    assert (with_context.priority, with_context.name) == (7, "with_context")
-    assert with_context.module_path == f"{__name__}.with_context"
 
 
 def test_a_task_that_is_sent_is_not_locked_yet() -> None:

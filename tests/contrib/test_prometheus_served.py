@@ -138,10 +138,13 @@ def test_without_the_mode_for_several_processes_a_scrape_has_the_sum_of_one(
     assert 0 < exposed.get("setnx_lock_outcomes_total", **PAID) < paid
 
 
-@pytest.mark.skipif(
+NEEDS_ITS_VIEW = pytest.mark.skipif(
     importlib.util.find_spec("django_prometheus") is None,
     reason="django-prometheus has no release for this Django",
 )
+
+
+@NEEDS_ITS_VIEW
 def test_the_view_of_django_prometheus_has_the_counts_of_all_workers(site: Site) -> None:
     before = site.exposed("/django-prometheus/").get("setnx_lock_outcomes_total", **PAID)
     paid = pay_everywhere(site)
@@ -150,10 +153,7 @@ def test_the_view_of_django_prometheus_has_the_counts_of_all_workers(site: Site)
     assert after - before == paid
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("django_prometheus") is None,
-    reason="django-prometheus has no release for this Django",
-)
+@NEEDS_ITS_VIEW
 @pytest.mark.matrix
 @pytest.mark.usefixtures("real_cache", "listed_at_once")
 def test_the_view_of_django_prometheus_has_the_gauges_of_one_process(parted_site: Site) -> None:

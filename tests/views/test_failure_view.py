@@ -44,8 +44,9 @@ ACCEPTS = {
 STATICFILES = "django.contrib.staticfiles.storage"
 LINK = '<link rel="stylesheet" href="/static/django_setnx_lock/pages.css">'
 urlpatterns = [path("", lambda request: lock_failure(request, BUSY))]
-every_error = pytest.mark.parametrize("error", [BUSY, DOWN, LOST], ids=["busy", "down", "lost"])
-both_kinds = pytest.mark.parametrize("accept", ["application/json", "text/html"])
+ERRORS = {"busy": BUSY, "down": DOWN, "lost": LOST}
+DJANGO = "django.template.backends.django.DjangoTemplates"
+every_error = pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 
 
 def answer(
@@ -71,26 +72,18 @@ def test_retry_after_is_two_seconds_or_what_is_left_of_the_lease(
     assert response["Retry-After"] == seconds
 
 
-def test_an_unavailable_answer_is_503_with_retry_after(rf: RequestFactory) -> None:
-    response = answer(rf, DOWN)
-
-    assert (response.status_code, response["Retry-After"]) == (503, "5")
-
-
-def test_the_answer_for_a_lost_lock_is_503_without_retry_after(rf: RequestFactory) -> None:
-    response = answer(rf, LOST)
-
-    assert (response.status_code, "Retry-After" in response) == (503, False)
-
-
-@every_error
-@pytest.mark.parametrize(("accept", "kind"), ACCEPTS.items())
-def test_the_body_fits_what_the_client_prefers(
-    rf: RequestFactory, error: LockBusy, accept: str, kind: str
+@pytest.mark.parametrize(("error", "retry_after"), [(DOWN, "5"), (LOST, None)])
+def test_other_answers_are_503_and_a_loss_asks_nobody_to_try_again(
+    rf: RequestFactory, error: LockLost, retry_after: str | None
 ) -> None:
-    response = answer(rf, error, accept)
+    response = answer(rf, error)
 
-    assert response["Content-Type"] == kind
+    assert (response.status_code, response.headers.get("Retry-After")) == (503, retry_after)
+
+
+@pytest.mark.parametrize(("accept", "kind"), ACCEPTS.items())
+def test_the_body_fits_what_the_client_prefers(rf: RequestFactory, accept: str, kind: str) -> None:
+    assert answer(rf, BUSY, accept)["Content-Type"] == kind
 
 
 def test_the_json_body_tells_what_happened_and_when_to_try_again(rf: RequestFactory) -> None:
@@ -102,45 +95,24 @@ def test_the_json_body_tells_what_happened_and_when_to_try_again(rf: RequestFact
     }
 
 
-def test_the_busy_page_tells_when_to_try_again(rf: RequestFactory) -> None:
+def test_the_pages_tell_when_to_try_again_or_to_check_first(rf: RequestFactory) -> None:
     assert "try again in 2 seconds" in answer(rf, BUSY).content.decode()
-
-
-def test_the_page_for_a_lost_lock_tells_to_check_first(rf: RequestFactory) -> None:
     assert "check before you try again" in answer(rf, LOST).content.decode()
 
 
-@every_error
-@both_kinds
-def test_no_answer_tells_the_public_of_key_or_holder(
-    rf: RequestFactory, error: LockBusy, accept: str
-) -> None:
-    response = answer(rf, error, accept)
-
-    everything = f"{response.headers} {response.content.decode()}"
-    secrets = [
-        "order",
-        "42",
-        "web-7",
-        "internal",
-        "4711",
-        "Thread-9",
-        "zoe",
-        "till",
-        "bob",
-        "stuck",
-    ]
-    assert [secret for secret in secrets if secret in everything] == []
+SECRETS = ("order", "42", "web-7", "internal", "4711", "Thread-9", "zoe", "till", "bob", "stuck")
 
 
 @every_error
-@both_kinds
-def test_no_answer_is_stored_or_mixed_up_by_caches(
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+def test_no_answer_is_stored_or_tells_the_public_of_key_or_holder(
     rf: RequestFactory, error: LockBusy, accept: str
 ) -> None:
     response = answer(rf, error, accept)
 
     assert (response["Cache-Control"], response["Vary"]) == ("no-store", "Accept")
+    everything = f"{response.headers} {response.content.decode()}"
+    assert [secret for secret in SECRETS if secret in everything] == []
 
 
 @every_error
@@ -212,20 +184,20 @@ def test_pages_follow_the_language_and_its_direction(rf: RequestFactory) -> None
     assert '<html lang="he" dir="rtl">' in page
 
 
+def overridden(folder: Path, name: str, text: str) -> override_settings:
+    """Have the project's own text be the page of that name."""
+    (folder / "django_setnx_lock").mkdir()
+    (folder / "django_setnx_lock" / f"{name}.html").write_text(text)
+    processors = ["django.template.context_processors.request"]
+    engine = {"BACKEND": DJANGO, "DIRS": [folder], "OPTIONS": {"context_processors": processors}}
+    return override_settings(TEMPLATES=[engine])
+
+
 @pytest.mark.parametrize(("error", "name"), [(BUSY, "busy"), (DOWN, "unavailable")])
 def test_a_project_can_override_the_pages(
     rf: RequestFactory, tmp_path: Path, error: LockBusy, name: str
 ) -> None:
-    folder = tmp_path / "django_setnx_lock"
-    folder.mkdir()
-    (folder / f"{name}.html").write_text("{{ request.path }} {{ retry_after }} {{ detail }}")
-    engine = {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [tmp_path],
-        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
-    }
-
-    with override_settings(TEMPLATES=[engine]):
+    with overridden(tmp_path, name, "{{ request.path }} {{ retry_after }} {{ detail }}"):
         page = answer(rf, error).content.decode()
 
     assert page.startswith(f"/ {2 if name == 'busy' else 5} ")
@@ -246,30 +218,17 @@ def test_a_project_without_templates_answers_with_json(rf: RequestFactory) -> No
 def test_a_broken_override_is_not_hidden(
     rf: RequestFactory, tmp_path: Path, text: str, error: type[Exception]
 ) -> None:
-    folder = tmp_path / "django_setnx_lock"
-    folder.mkdir()
-    (folder / "busy.html").write_text(text)
-    engine = {"BACKEND": "django.template.backends.django.DjangoTemplates", "DIRS": [tmp_path]}
-
-    with override_settings(TEMPLATES=[engine]), pytest.raises(error):
+    with overridden(tmp_path, "busy", text), pytest.raises(error):
         answer(rf, BUSY)
 
 
-def test_a_rest_framework_view_answers_in_what_it_has_settled_on() -> None:
+@pytest.mark.parametrize("accept", ["", BROWSER])
+def test_a_rest_framework_view_answers_in_what_it_has_settled_on(accept: str) -> None:
     class Api(APIView):
         def post(self, request: Request) -> HttpResponse:
             return lock_failure(request, BUSY)
 
-    response = Api.as_view()(APIRequestFactory().post("/"))
+    response = Api.as_view()(APIRequestFactory().post("/", headers={"accept": accept or "*/*"}))
 
-    assert response["Content-Type"] == "application/json"
-
-
-def test_a_rest_framework_view_shows_the_page_to_a_browser() -> None:
-    class Api(APIView):
-        def post(self, request: Request) -> HttpResponse:
-            return lock_failure(request, BUSY)
-
-    response = Api.as_view()(APIRequestFactory().post("/", headers={"accept": BROWSER}))
-
-    assert response["Content-Type"] == "text/html; charset=utf-8"
+    kind = "text/html; charset=utf-8" if accept else "application/json"
+    assert response["Content-Type"] == kind

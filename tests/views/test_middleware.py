@@ -99,15 +99,15 @@ def test_an_error_of_a_lock_is_answered_wherever_it_is_raised(
     assert (response.status_code, response.headers.get("Retry-After")) == expected
 
 
-def test_other_errors_come_out() -> None:
-    with pytest.raises(LockUnsupported):
-        Client().get("/sync/unsupported/")
+@pytest.mark.parametrize(("middleware", "error"), [(None, "unsupported"), ([], "busy")])
+def test_other_errors_and_all_without_it_come_out(
+    middleware: list[str] | None, error: str, settings: Any
+) -> None:
+    if middleware is not None:
+        settings.MIDDLEWARE = middleware
 
-
-@override_settings(MIDDLEWARE=[])
-def test_without_it_they_come_out_too() -> None:
-    with pytest.raises(LockBusy):
-        Client().get("/sync/busy/")
+    with pytest.raises(type(ERRORS[error])):
+        Client().get(f"/sync/{error}/")
 
 
 @override_settings(ADMINS=[("Ann", "ann@example.com")])
