@@ -160,7 +160,8 @@ def test_a_call_that_the_function_does_not_take_is_refused_before_the_lock(
 
 
 def test_a_busy_function_raises_with_the_holder() -> None:
-    run, arun = (locked("order:<pk>", blocking_timeout=0)(one) for one in (charge, acharge))
+    decorate: Any = locked("order:<pk>", blocking_timeout=0)
+    run, arun = decorate(charge), decorate(acharge)
     calls: list[Callable[[], object]] = [lambda: run(42), lambda: asyncio.run(arun(42))]
 
     for call in calls:
