@@ -981,6 +981,13 @@ LOCKS = [
         "test_clients_that_are_thrown_away_leave_no_connection_while_the_loop_runs",
     ),
     Mutant(
+        "a check of certificates that is off is none to do without in asyncio",
+        f"{CORE}/connections/connection.py",
+        '(value or "_ocsp" not in name)',
+        '(value or not name.startswith("ssl_validate_ocsp"))',
+        "tests/redis/test_connections.py::test_a_lock_works_over_tls",
+    ),
+    Mutant(
         "what breaks twice is undone behind each copy",
         f"{CORE}/connections/backend.py",
         "            for line in owing:\n                self.undo(line, undo())",

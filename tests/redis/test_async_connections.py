@@ -1,4 +1,4 @@
-"""Connections of asyncio have the settings of the client that the lock was made with."""
+"""Connections of an event loop end with the client that the lock was made with."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-async def taken_and_waited_for(client: Any, watch: redis.Redis | None = None) -> bool:
+async def taken_and_waited_for(client: Any, watch: redis.Redis) -> None:
     held = await RedisLock(client, "lock:a", renew=True).atake(0)
     waiting = asyncio.create_task(RedisLock(client, "lock:a").atake())
-    await until(lambda: queue_of(watch or client))
+    await until(lambda: queue_of(watch))
     await held.arelease()
     await (await waiting).arelease()
-    return True
 
 
 async def taken_alone(client: Any, watch: redis.Redis) -> None:
@@ -74,24 +73,6 @@ def test_clients_that_are_thrown_away_leave_no_connection_while_the_loop_runs(
     real_server: RealServer, kind: Callable[..., Any], work: Callable[..., Any]
 ) -> None:
     assert run(thrown_away(kind, work, real_server.port), 50) == 0
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"decode_responses": True},
-        {"protocol": 3},
-        {"db": 3, "client_name": "mine"},
-        {"socket_timeout": 2, "socket_connect_timeout": 1, "health_check_interval": 1},
-        {"socket_keepalive": True, "single_connection_client": True},
-        {"retry": ONCE, "retry_on_error": [redis.exceptions.ConnectionError]},
-    ],
-    ids=lambda options: " ".join(options),
-)
-def test_a_lock_is_taken_with_the_options_of_the_client(
-    real_server: RealServer, options: dict[str, Any]
-) -> None:
-    assert run(taken_and_waited_for(real_server.client(**options)))
 
 
 def test_where_no_sentinel_answers_the_lock_is_unavailable() -> None:

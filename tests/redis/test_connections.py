@@ -6,7 +6,6 @@ import contextlib
 import socket
 import ssl
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,36 +16,41 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from example_project.server import ServerError
-from tests.processes import eventually
 from tests.servers import RealServer, free_port
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import INDEX, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REAL = pytest.mark.real
+drivers = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 # A certificate for localhost and 127.0.0.1 from a CA of its own, valid until 2120. It guards
 # nothing but these tests.
 TLS = Path(__file__).parent / "tls"
 ONCE = Retry(NoBackoff(), 0)
 
 
-def use(client: redis.Redis) -> None:
+def use(client: redis.Redis, driver: Driver) -> None:
     """Take, renew and hand on a lock, to one who sleeps meanwhile."""
-    lock = listed(client, "a")
 
-    def wait() -> None:
-        with listed(client, "a"):
+    def lock() -> Face:
+        return Face(listed(client, "a"), driver)
+
+    async def wait() -> None:
+        async with lock().block():
             pass
 
-    with ThreadPoolExecutor(1) as pool:
-        with lock as held:
-            held.reacquire()
-            assert lock.locked()
-            assert not listed(client, "a").acquire(blocking=False)
-            waiting = pool.submit(wait)
-            eventually(lambda: listening(client))
-        waiting.result(10)
+    async def work() -> None:
+        async with lock().block() as held:
+            await held.reacquire()
+            assert await lock().locked()
+            assert not await lock().acquire(blocking=False)
+            waiting = driver.spawn(wait())
+            await driver.eventually(lambda: listening(client))
+        await waiting.result()
+
+    driver.run(work())
     assert not client.exists("lock:a", INDEX)
 
 
@@ -128,61 +132,73 @@ def secure(port: int, **options: Any) -> redis.Redis:
     return redis.Redis(port=port, ssl=True, retry=ONCE, **options)
 
 
+@drivers
 @REAL
-def test_a_lock_works_over_tls(tls_port: int) -> None:
+def test_a_lock_works_over_tls(tls_port: int, driver: Driver) -> None:
     with secure(tls_port, ssl_ca_certs=str(TLS / "ca.pem")) as client:
-        use(client)
+        use(client, driver)
 
 
+@drivers
 @REAL
-def test_a_certificate_nobody_vouches_for_gives_no_lock(tls_port: int) -> None:
-    with secure(tls_port) as client, pytest.raises(LockUnavailable) as caught:
-        use(client)
+@pytest.mark.parametrize("speaks_tls", [True, False])
+def test_without_the_certificate_or_tls_there_is_no_lock(
+    tls_port: int, driver: Driver, speaks_tls: bool
+) -> None:
+    client = secure(tls_port) if speaks_tls else redis.Redis(port=tls_port, retry=ONCE)
+    with client, pytest.raises(LockUnavailable) as caught:
+        use(client, driver)
 
     assert caught.value.cause == "unreachable"
 
 
+@drivers
 @REAL
-def test_a_client_that_speaks_no_tls_gets_no_lock(tls_port: int) -> None:
-    with redis.Redis(port=tls_port, retry=ONCE) as client, pytest.raises(LockUnavailable) as caught:
-        use(client)
-
-    assert caught.value.cause == "unreachable"
-
-
-@REAL
-def test_a_lock_works_over_a_unix_socket(server: RealServer) -> None:
+def test_a_lock_works_over_a_unix_socket(server: RealServer, driver: Driver) -> None:
     with redis.Redis.from_url(server.unix_url) as client:
-        use(client)
+        use(client, driver)
 
 
+@drivers
 @REAL
-def test_a_unix_socket_that_is_not_there_gives_no_lock(server: RealServer) -> None:
+def test_a_unix_socket_that_is_not_there_gives_no_lock(server: RealServer, driver: Driver) -> None:
     path = str(server.directory / "nobody.sock")
     client = redis.Redis(unix_socket_path=path, retry=ONCE)
     with client, pytest.raises(LockUnavailable) as caught:
-        use(client)
+        use(client, driver)
 
     assert caught.value.cause == "unreachable"
 
 
+@drivers
 @REAL
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_lock_works_with_a_password(server: RealServer, protocol: int) -> None:
+def test_a_lock_works_with_a_password(server: RealServer, protocol: int, driver: Driver) -> None:
     with RealServer(server.binary, "--requirepass", "s3cret") as guarded:
-        use(guarded.client(password="s3cret", protocol=protocol))
+        use(guarded.client(password="s3cret", protocol=protocol), driver)
+        with pytest.raises(LockUnavailable) as caught:
+            use(guarded.client(password="wrong", retry=ONCE), driver)
+
+    assert caught.value.cause == "denied"
 
 
+@drivers
 @REAL
-def test_a_lock_works_in_another_database(server: RealServer) -> None:
-    use(server.client(db=3))
-
-
-@REAL
-@pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("protocol", [2, 3])
-def test_a_lock_works_whatever_the_protocol(
-    server: RealServer, protocol: int, decode: bool
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"protocol": 2},
+        {"protocol": 3},
+        {"protocol": 2, "decode_responses": True},
+        {"protocol": 3, "decode_responses": True},
+        {"db": 3, "client_name": "mine"},
+        {"socket_timeout": 20, "socket_connect_timeout": 10, "health_check_interval": 1},
+        {"socket_keepalive": True, "single_connection_client": True},
+        {"retry": ONCE, "retry_on_error": [redis.exceptions.ConnectionError]},
+    ],
+    ids=lambda options: " ".join([*options, str(options.get("protocol", ""))]),
+)
+def test_a_lock_works_with_the_options_of_the_client(
+    server: RealServer, options: dict[str, Any], driver: Driver
 ) -> None:
-    # Longer than a machine that is busy may need for an answer.
-    use(server.client(protocol=protocol, decode_responses=decode, socket_timeout=20))
+    use(server.client(**options), driver)

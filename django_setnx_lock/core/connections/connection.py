@@ -225,7 +225,7 @@ def aio_connection_of(kind: type, /, **options: Any) -> Any:
         name: value
         for name, value in options.items()
         # A check that is off is nothing to do without.
-        if name not in _OF_THREADS and (value or not name.startswith("ssl_validate_ocsp"))
+        if name not in _OF_THREADS and (value or "_ocsp" not in name)
     }
     settings["retry"] = AioRetry(NoBackoff(), 0)
     if isinstance(settings.get("redis_connect_func"), _OnConnect):
