@@ -46,7 +46,7 @@ def refuse_undecoratable(func: Any, decorator: str) -> None:
     is_async = inspect.isasyncgenfunction(func)
     if is_async or inspect.isgeneratorfunction(func):
         raise TypeError(
-            f"{dotted_name(func)} is a generator: its lock would be let go before its body "
+            f"{dotted_name(func)} is a generator: its lock would be released before its body "
             f'runs; write "{"async " if is_async else ""}with lock(...):" inside it'
         )
 

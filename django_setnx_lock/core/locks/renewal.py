@@ -156,7 +156,7 @@ class Renewal:
                 self._heartbeat.leave(target, now)
                 if target.options.renew:
                     text = (
-                        "nobody refers to the lock %r any more, which was not let go: it is no "
+                        "nobody refers to the lock %r any more, which was not released: it is no "
                         "longer renewed and ends with its lease; give renew=False if that is meant"
                     )
                     logger.warning(text, target.key)
