@@ -116,12 +116,17 @@ def make_accessible(
     for part in ("body", "furo_navigation_tree"):
         if part in context:
             text = context[part].replace('role="heading"', 'role="heading" aria-level="2"')
-            context[part] = re.sub(r'<th class="head">(<p>\s*</p>)?</th>', "<td></td>", text)
+            context[part] = re.sub(
+                r'<th class="head">(<p>\s*</p>)?</th>', '<td class="head"></td>', text
+            )
     context["metatags"] = context.get("metatags", "") + STYLE
 
 
 # The links of a page's contents are large enough for a finger.
-STYLE = "<style>.toc-tree li a { display: inline-block; padding: 0.25rem 0 }</style>"
+STYLE = """<style>
+.toc-tree li a { display: inline-block; padding: 0.25rem 0 }
+td.head { background: var(--color-table-header-background) }
+</style>"""
 
 # What is wider than the screen can be scrolled with the keys, and both sidebars have a name.
 SCRIPT = """
