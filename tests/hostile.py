@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from django.core.cache import caches
 
 from django_setnx_lock import lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_setnx_lock.core import LockHandle
 
 FIELDS = ("host", "pid", "thread", "label", "user", "note", "since")
@@ -87,6 +91,15 @@ KEYS = [
 _TRICKS = re.compile(
     "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+
+@pytest.fixture(autouse=True)
+def sound_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Hold each message that is logged to being one line, where this is imported."""
+    with caplog.at_level(logging.DEBUG, "django_setnx_lock"):
+        yield
+    own = [one for one in caplog.records if one.name.startswith("django_setnx_lock")]
+    assert unsound_lines([one.getMessage() for one in own]) == []
 
 
 def hold(key: str, record: bytes = b"{}", meta: bytes = b"") -> LockHandle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,11 +15,11 @@ from tests.admin import groups as groups_site
 from tests.admin.groups import RELEASE, act, seen
 from tests.admin.pages import HISTORY, LIST, address, boxes, choose, confirm, entries_of, info
 from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound, unsound_lines
+from tests.hostile import sound_logs as sound_logs
 from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from django.test import Client
 
@@ -33,15 +32,6 @@ pytestmark = [
     pytest.mark.usefixtures("no_collection"),
 ]
 LONGEST_PAGE = 80_000
-
-
-@pytest.fixture(autouse=True)
-def sound_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Hold each message that is logged to being one line."""
-    with caplog.at_level(logging.DEBUG, "django_setnx_lock"):
-        yield
-    own = [one for one in caplog.records if one.name.startswith("django_setnx_lock")]
-    assert unsound_lines([one.getMessage() for one in own]) == []
 
 
 def check(page: Any, status: int = 200) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,24 +10,15 @@ from django.core.management.base import CommandError
 
 from django_setnx_lock import LockBusy, LockLost, inspector, lock
 from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound, unsound_lines
+from tests.hostile import sound_logs as sound_logs
 from tests.management.holders import INDEX, client_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from tests.management.commands.conftest import Ended, Locks
 
 pytestmark = pytest.mark.usefixtures("no_collection")
 LONGEST = 60_000
-
-
-@pytest.fixture(autouse=True)
-def sound_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Hold each message that is logged to being one line."""
-    with caplog.at_level(logging.DEBUG, "django_setnx_lock"):
-        yield
-    own = [one for one in caplog.records if one.name.startswith("django_setnx_lock")]
-    assert unsound_lines([one.getMessage() for one in own]) == []
 
 
 def check(ended: Ended, status: int = 0) -> Ended:

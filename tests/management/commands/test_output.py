@@ -100,36 +100,26 @@ def unread() -> Any:
     return open(theirs, "w")
 
 
-@pytest.mark.parametrize("stdout", [closed, full, unread])
-def test_a_release_is_done_though_it_cannot_be_told(
-    locks: Locks, monkeypatch: pytest.MonkeyPatch, stdout: Callable[[], Any]
-) -> None:
-    client_of().set("lock:k", "theirs")
-    stream = stdout()
-    with contextlib.closing(stream or io.StringIO()), monkeypatch.context() as patched:
-        patched.setattr("sys.stdout", stream)
-        ended = locks("release", "k", "--yes")
-
-    assert ended.status == 0
-    assert not client_of().exists("lock:k")
-    # Who reads no further wants to hear no more.
-    assert ("No space left" in ended.err) == (stdout is full)
-
-
 @pytest.mark.parametrize(
     ("stdout", "status"), [(closed, [0, 0, 1]), (full, [74] * 3), (unread, [141] * 3)]
 )
-def test_what_is_asked_for_and_cannot_be_written_has_a_status_of_its_own(
+def test_what_is_asked_for_and_cannot_be_written_has_a_status_and_a_release_is_done(
     locks: Locks, monkeypatch: pytest.MonkeyPatch, stdout: Callable[[], Any], status: list[int]
 ) -> None:
+    client_of().set("lock:k", "theirs")
     asked = (("list", "--json"), ("show", "k"), ("show", "free"))
     stream = stdout()
-    with lock("k"), contextlib.closing(stream or io.StringIO()), monkeypatch.context() as patched:
+    with contextlib.closing(stream or io.StringIO()), monkeypatch.context() as patched:
         patched.setattr("sys.stdout", stream)
         ended = [locks(*arguments) for arguments in asked]
+        released = locks("release", "k", "--yes")
 
     assert [one.status for one in ended] == status
     assert all("Traceback" not in one.err for one in ended)
+    assert released.status == 0
+    assert not client_of().exists("lock:k")
+    # Who reads no further wants to hear no more.
+    assert ("No space left" in released.err) == (stdout is full)
 
 
 def test_a_document_that_is_cut_short_by_its_reader_is_status_141(
