@@ -14,7 +14,6 @@ from tests.hostile import sound_logs as sound_logs
 from tests.management.holders import INDEX, client_of
 
 if TYPE_CHECKING:
-
     from tests.management.commands.conftest import Ended, Locks
 
 pytestmark = pytest.mark.usefixtures("no_collection")
