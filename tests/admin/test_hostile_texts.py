@@ -20,7 +20,6 @@ from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
-
     from django.test import Client
 
     from tests.servers import FakeServer

@@ -24,7 +24,6 @@ from tests.admin.pages import (
     keys,
     messages,
     press,
-    refuse_entries,
     staff,
     text,
     ticked,
@@ -462,16 +461,3 @@ def test_a_redis_that_goes_away_is_told_and_what_is_not_known(
     unsure = [one for one in said if "It is not known whether this was done" in one]
     assert len(unsure) == (method == "force_release")
     assert not LogEntry.objects.exists()
-
-
-def test_what_the_log_refuses_is_released_all_the_same(
-    admin_client: Client, held: LockHandle, caplog: pytest.LogCaptureFixture
-) -> None:
-    refuse_entries(KEY)
-
-    done = press(admin_client, "release", KEY)
-
-    assert messages(done)[0].startswith(RELEASED)
-    assert not held.owned()
-    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert f"'admin' did to {KEY!r}: Force-released from ann@" in record.getMessage()

@@ -84,9 +84,17 @@ def is_held(key: str = "k") -> bool:
     return inspector().get(f"lock:{key}").state is State.HELD
 
 
-def force_release(key: str = "k") -> None:
-    name = f"lock:{key}"
-    inspector().force_release(name, inspector().get(name).fingerprint, by="ann", reason="stale")
+def terminate(with_lock: Program) -> None:
+    with_lock.terminate()
+
+
+def ask_to_stop(with_lock: Program) -> None:
+    inspector().ask_to_stop("lock:k", inspector().get("lock:k").fingerprint, reason="deploy")
+
+
+def force_release() -> None:
+    seen = inspector().get("lock:k").fingerprint
+    inspector().force_release("lock:k", seen, by="ann", reason="stale")
 
 
 def called(*arguments: str, **options: Any) -> int:
@@ -109,15 +117,18 @@ def test_the_lock_is_kept_for_as_long_as_the_command_runs(start: Start) -> None:
     assert with_lock.returncode == 5
 
 
-def test_the_lock_is_released_only_when_the_command_is_gone(start: Start) -> None:
-    with_lock = start("k", "sh", "-c", SLOW_TO_END)
+@pytest.mark.parametrize("end", [terminate, ask_to_stop])
+def test_whoever_ends_the_command_the_lock_is_held_until_it_is_gone(
+    start: Start, end: Callable[[Program], None]
+) -> None:
+    with_lock = start("--timeout", "6", "--kill-after", "2", "k", "sh", "-c", SLOW_TO_END)
     with_lock.line()
 
-    with_lock.terminate()
+    end(with_lock)
     assert with_lock.line() == "ending"
     held_at_the_end = is_held()
 
-    assert with_lock.end() == (4, "ended\n", "")
+    assert with_lock.end()[:2] == (4, "ended\n")
     assert held_at_the_end
     assert not is_held()
 
@@ -151,25 +162,6 @@ def test_when_the_lock_is_lost_the_command_and_what_it_started_are_asked_to_end(
     )
 
 
-@may_be_late(0.3)
-def test_a_command_that_will_not_end_is_killed_with_all_its_group(
-    start: Start, late: float
-) -> None:
-    with_lock = start("--timeout", "1.5", "k", "sh", "-c", IGNORES_TERM)
-    grandchild = int(with_lock.line())
-
-    force_release()
-    lost = time.monotonic()
-    terminated = with_lock.message()
-    status, _, _ = with_lock.end()
-    took = time.monotonic() - lost
-
-    assert status == 76
-    assert "; sh is terminated, and killed after 0." in terminated
-    assert took < 1.5 + late
-    eventually(lambda: not is_running(grandchild))
-
-
 def test_a_loss_found_at_the_release_is_status_76(start: Start) -> None:
     with_lock = start("k", *WAITS, stdin=subprocess.PIPE)
     with_lock.line()
@@ -195,28 +187,14 @@ def test_the_lock_outlives_a_short_outage(start_through: Start, proxy: Proxy) ->
     assert (with_lock.returncode, out, err) == (5, "", "")
 
 
-def test_when_an_operator_asks_for_its_end_the_command_is_terminated_under_its_lock(
-    start: Start,
-) -> None:
-    with_lock = start("--timeout", "6", "--kill-after", "2", "k", "sh", "-c", SLOW_TO_END)
-    with_lock.line()
-
-    inspector().ask_to_stop("lock:k", inspector().get("lock:k").fingerprint, reason="deploy")
-    assert with_lock.line() == "ending"
-    held_at_the_end = is_held()
-
-    assert with_lock.end()[:2] == (4, "ended\n")
-    assert held_at_the_end
-    assert not is_held()
-
-
 def test_a_command_that_does_not_end_when_asked_is_killed_after_its_grace(start: Start) -> None:
     with_lock = start("--timeout", "1.5", "--kill-after", "0.2", "k", "sh", "-c", IGNORES_TERM)
-    with_lock.line()
+    child = int(with_lock.line())
 
-    inspector().ask_to_stop("lock:k", inspector().get("lock:k").fingerprint)
+    ask_to_stop(with_lock)
 
     assert with_lock.end()[0] == 137
+    assert not is_running(child)
 
 
 @may_be_late(1)

@@ -303,13 +303,18 @@ def test_without_a_yes_at_a_terminal_and_a_reason_where_one_is_required_nothing_
     assert said in ended.err
 
 
-@pytest.mark.parametrize("command", [["show"], ["release", "-y"], ["ask-to-stop"]])
+@pytest.mark.parametrize(
+    "command", [["show", "k"], ["release", "-y", "k"], ["ask-to-stop", "k"], ["history"]]
+)
 def test_an_unreachable_redis_is_status_69(
     locks: Locks, fake_server: FakeServer, command: list[str]
 ) -> None:
     fake_server.connected = False
 
-    assert locks(*command, "k").status == 69
+    ended = locks(*command)
+
+    assert ended.status == 69
+    assert "Redis cannot be reached" in ended.out + ended.err
 
 
 def test_on_several_caches_it_is_released_wherever_it_is_held(locks: Locks) -> None:
