@@ -96,8 +96,6 @@ class ForkedProgram(Speaks):
                 terminal=theirs[0] if is_at_terminal else None,
                 first=first,
                 files=(theirs[0], theirs[1], theirs[2]),
-                environment=os.environ,
-                is_whole=True,
             )
         self.stdin, self.stdout, self.stderr = ours["stdin"], ours["stdout"], ours["stderr"]
         self.pid = self._forked.pid
@@ -167,14 +165,8 @@ def start(
 
     yield start
     for program in running:
-        if program.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(program.pid, signal.SIGCONT)
-                program.terminate()
-            try:
-                program.communicate(timeout=5)
-            except subprocess.TimeoutExpired:
-                program.kill()
+        # Its guard kills the command.
+        program.kill()
         program.communicate()
 
 

@@ -47,16 +47,12 @@ def become_with_lock(order, files):
     os.closerange(3, max(files) + 1)
     if order["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    if order["is_whole"]:
-        os.environ.clear()
+    os.environ.clear()
     os.environ.update(order["environment"])
-    if order["is_whole"]:
-        importlib.reload(settings)
-        override_settings(CACHES=settings.CACHES, SETNX_LOCK=settings.SETNX_LOCK).enable()
-    line = ["manage.py", "with_lock", *order["arguments"]]
-    if order["is_whole"]:
-        # It ends by a signal only where the line is its own.
-        sys.argv = line
+    importlib.reload(settings)
+    override_settings(CACHES=settings.CACHES, SETNX_LOCK=settings.SETNX_LOCK).enable()
+    # It ends by a signal only where the line is its own.
+    sys.argv = line = ["manage.py", "with_lock", *order["arguments"]]
     status = 1
     try:
         exec(order["first"], globals())
@@ -126,6 +122,7 @@ class Forking:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._asks, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._running: list[Forked] = []
+        self._environment = environment
         with its_end:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", FORKS, str(its_end.fileno())],
@@ -143,19 +140,17 @@ class Forking:
         first: str = "",
         files: tuple[int, int, int] | None = None,
         environment: Mapping[str, str] | None = None,
-        is_whole: bool = False,
     ) -> Forked:
         """Start with_lock: at a terminal, or with ``files`` as its stdin, stdout and stderr.
 
-        ``first`` is what it runs before, to take a guarantee out. ``is_whole``: whether it has
-        nothing but ``environment``, and the settings that come of it.
+        ``first`` is what it runs before, to take a guarantee out; ``environment`` is what it has
+        beside that of the test.
         """
         order = {
             "arguments": arguments,
             "terminal": terminal is not None,
             "first": first,
-            "environment": dict(environment or {}),
-            "is_whole": is_whole,
+            "environment": {**self._environment, **os.environ, **(environment or {})},
         }
         reader, writer = os.pipe()
         nothing = os.open(os.devnull, os.O_RDWR)
