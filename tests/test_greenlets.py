@@ -73,8 +73,6 @@ SERVED = pytest.mark.parametrize(
 
 
 class Served(WebServer):
-    front = "/ping/"
-
     def answer(self, path: str) -> dict[str, Any]:
         status, text = self.get(path)
         assert status == 200, text[-2000:]
@@ -136,7 +134,7 @@ def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> N
         longest = 0.0
         while not holding.done():
             with Stopwatch() as watch:
-                served.answer("/ping/")
+                served.answer("/")
             longest = max(longest, watch.seconds)
             time.sleep(0.02)
 
@@ -144,6 +142,12 @@ def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> N
     assert holding.result()["inside"] == 1
     # Less than the view takes, for which the worker would keep the others.
     assert longest < 2
+
+
+def program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` as a program of its own, and return what it says."""
+    command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
 
 
 # Argument: what patches, and when. Prints whether the lock is held still when its lease was over.
@@ -208,8 +212,7 @@ print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
 def test_what_a_greenlet_that_has_ended_holds_is_renewed_no_longer(
     real_server: RealServer, what: str, when: str
 ) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", ENDED, what, when, real_server.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    done = program(ENDED, what, when, real_server.url)
 
     assert done.stdout.startswith("True "), done.stdout + done.stderr
     assert done.stderr.count("has ended without letting it go") == 1
@@ -232,8 +235,7 @@ print(gevent.spawn(mine().acquire).get(), mine().acquire(), held.owned())
 
 
 def test_a_lock_held_while_greenlets_come_is_the_main_greenlets(real_server: RealServer) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", HELD_WHILE_PATCHED, real_server.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    done = program(HELD_WHILE_PATCHED, real_server.url)
 
     assert done.stdout.split() == ["False", "True", "True"], done.stderr
 
@@ -275,7 +277,6 @@ def urls(real_server: RealServer) -> Iterator[list[str]]:
 
 @pytest.mark.matrix
 def test_one_greenlet_is_inside_a_redlock(urls: list[str]) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", REDLOCK, *urls]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    done = program(REDLOCK, *urls)
 
     assert done.stdout.split() == ["1", "5", "True"], done.stderr

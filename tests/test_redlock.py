@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ from django_setnx_lock import (
     LockUnavailable,
     inspector,
     lock,
-    locked,
     redis_lock,
 )
 from django_setnx_lock.core import Redlock
@@ -141,15 +139,6 @@ def test_a_view_is_locked_on_all_of_them(rf: RequestFactory) -> None:
     assert view(rf.post("/")).content == b"[1, 1, 1, 1, 1]"
     with lock("a", using=FIVE):
         assert view(rf.post("/")).status_code == 409
-
-
-@pytest.mark.usefixtures("fake_connections")
-def test_an_async_function_is_locked_on_all_of_them() -> None:
-    @locked("a", using=FIVE)
-    async def work() -> list[int]:
-        return left()
-
-    assert asyncio.run(work()) == [1, 1, 1, 1, 1]
 
 
 def test_with_lock_takes_aliases_with_commas() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import django
 import redis
@@ -62,40 +63,35 @@ def skipped(key: str) -> str:
     return "done"
 
 
-@locked_task(
-    "order:<key>",
-    on_busy="skip",
-    busy_countdown=0.2,
-    acks_late=True,
-    reject_on_worker_lost=True,
-    lock_options={"timeout": 2},
-    name="shop.skipped_late",
-)
-def skipped_late(key: str) -> str:
+# Sent again when the process that is at work has died.
+LATE: dict[str, Any] = {
+    "busy_countdown": 0.2,
+    "acks_late": True,
+    "reject_on_worker_lost": True,
+    "lock_options": {"timeout": 2},
+}
+
+
+def die_once(key: str) -> str:
     work(key)
     if diary().set(f"died:{key}", 1, nx=True):
         os.kill(os.getpid(), 9)
     return "done"
+
+
+@locked_task("order:<key>", on_busy="skip", name="shop.skipped_late", **LATE)
+def skipped_late(key: str) -> str:
+    return die_once(key)
+
+
+@locked_task("order:<key>", name="shop.late", **LATE)
+def late(key: str) -> str:
+    return die_once(key)
 
 
 @locked_task("order:<key>", lock_options={"blocking_timeout": 20}, name="shop.waits")
 def waits(key: str, seconds: float = 0.0) -> str:
     work(key, seconds)
-    return "done"
-
-
-@locked_task(
-    "order:<key>",
-    busy_countdown=0.2,
-    acks_late=True,
-    reject_on_worker_lost=True,
-    lock_options={"timeout": 2},
-    name="shop.late",
-)
-def late(key: str) -> str:
-    work(key)
-    if diary().set(f"died:{key}", 1, nx=True):
-        os.kill(os.getpid(), 9)
     return "done"
 
 

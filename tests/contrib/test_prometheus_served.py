@@ -31,7 +31,7 @@ IN_PROMETHEUS = pytest.mark.needs("prometheus")
 
 
 class Site(WebServer):
-    """The project of metered.py, served by several processes."""
+    """The project of tests/served.py, served by several processes."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -54,7 +54,7 @@ class Site(WebServer):
 def served(server: RealServer, **environment: str) -> Iterator[Site]:
     """Serve the project with its workers."""
     site = Site(free_port())
-    command = [sys.executable, "-m", "gunicorn", "tests.contrib.metered:application"]
+    command = [sys.executable, "-m", "gunicorn", "tests.served:application"]
     options = [f"--workers={WORKERS}", f"--bind=127.0.0.1:{site.port}", "--no-control-socket"]
     with site.started(command + options, TEST_SERVER_URL=server.url, **environment):
         yield site

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-MODULE = "tests.views.served"
+MODULE = "tests.served"
 PYTHON = [sys.executable, "-m"]
 SERVERS = {
     "gunicorn": [*PYTHON, "gunicorn", f"{MODULE}:application", "-b", "127.0.0.1:{port}"],
@@ -32,14 +32,6 @@ SERVERS = {
 
 class Shapes(WebServer):
     """A server of the shapes."""
-
-    front = "/none/"
-
-    def is_up(self) -> bool:
-        try:
-            return self.get(self.front)[0] == 404
-        except OSError:
-            return False
 
     def post(self, path: str) -> tuple[int, str | None]:
         """Return the status and the ``Retry-After`` of the answer, which is read to its end."""

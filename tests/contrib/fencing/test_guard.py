@@ -71,18 +71,17 @@ def test_each_write_asks_and_no_read_does() -> None:
     assert held.asked == 3
 
 
-def two_venues() -> None:
-    with transaction.atomic():
-        Venue.objects.create(name="first")
-        Venue.objects.create(name="second")
-
-
 @pytest.mark.django_db
 def test_a_block_is_rolled_back_though_another_around_it_goes_on() -> None:
+    def write() -> None:
+        with transaction.atomic():
+            Venue.objects.create(name="first")
+            Venue.objects.create(name="second")
+
     with transaction.atomic():
         Venue.objects.create(name="outer")
         with pytest.raises(LockLost), guard(Counting(until=1)):
-            two_venues()
+            write()
 
     assert [venue.name for venue in Venue.objects.all()] == ["outer"]
 
@@ -91,18 +90,12 @@ UPDATE = "UPDATE fencing_seat SET price = 9"
 INSERT = "INSERT INTO fencing_seat (row, taken_by, price, fence) VALUES ('B1', '', 9, 0)"
 
 
-def of_sql(sql: str) -> Callable[[Any], object]:
-    return lambda rows: executed(rows.db, sql)
+def of_sql(sql: str, many: Any = ()) -> Callable[[Any], object]:
+    def execute(rows: Any) -> None:
+        with connections[rows.db].cursor() as cursor:
+            _ = cursor.executemany(sql, many) if many else cursor.execute(sql)
 
-
-def executed(alias: str, sql: str) -> None:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(sql)
-
-
-def executed_many(rows: Any) -> None:
-    with connections[rows.db].cursor() as cursor:
-        cursor.executemany("UPDATE fencing_seat SET price = %s", [(8,), (9,)])
+    return execute
 
 
 WRITES: dict[str, Callable[[Any], object]] = {
@@ -119,7 +112,7 @@ WRITES: dict[str, Callable[[Any], object]] = {
     "delete of a row": lambda rows: rows.get().delete(),
     "insert": of_sql(INSERT),
     "lower case": of_sql(f"\n  {UPDATE.lower()}"),
-    "many": executed_many,
+    "many": of_sql("UPDATE fencing_seat SET price = %s", [(8,), (9,)]),
     "explained": of_sql(f"EXPLAIN ANALYZE {UPDATE}"),
     "behind a setting": of_sql(f"SET LOCAL statement_timeout = 0; {UPDATE}"),
     "in a part": of_sql(f"WITH x AS ({UPDATE} RETURNING price) SELECT * FROM x"),  # noqa: S608 - of constants
