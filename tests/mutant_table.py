@@ -1546,8 +1546,7 @@ RULES = [
         f"{CORE}/process.py",
         "if found.pid == getpid() and found",
         "if found",
-        f"{FAULTS}/test_forks.py::"
-        "test_a_child_renews_what_it_takes_where_its_parent_has_renewed_before",
+        f"{FAULTS}/test_forks.py::test_a_child_renews_what_it_takes_and_its_parent_goes_on",
     ),
     Mutant(
         "a waiter that asks no more is dropped",

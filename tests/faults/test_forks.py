@@ -1,189 +1,104 @@
-"""Processes that are forked, by Python or in C, as uWSGI does: each begins anew."""
+"""Processes that are forked, by Python or in C, as uWSGI does: each begins anew.
+
+What a child takes with the client that its parent uses as well.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock.core import Inspector, RedisLock
+from tests.processes import FORKS, eventually, run, until
+from tests.support import seams
+from tests.support.children import child
+from tests.support.drivers import growth
+from tests.support.world import DUE
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
     from tests.servers import RealServer
 
-# What the master does, then the child; each says one thing at the end.
-BEGINNING = """
-import asyncio, json, os, sys, time, redis
-from django_setnx_lock import LockError
-from django_setnx_lock.core import Inspector, RedisLock
-from tests.processes import FORKS
-
-client = redis.Redis(port=int(sys.argv[1]))
-fork = FORKS[sys.argv[2]]
-look = Inspector(client, "lock:")
-
-def lock(name, timeout=2, **options):
-    return RedisLock(client, f"lock:{name}", timeout, **options)
-
-def is_renewed(held):
-    give_up = time.monotonic() + 10
-    before = held.remaining()
-    while 0 < held.remaining() <= before and time.monotonic() < give_up:
-        before = held.remaining()
-        time.sleep(0.01)
-    return held.remaining() > before
-
-def beside(child):
-    readable, writable = os.pipe()
-    pid = fork()
-    if not pid:
-        try:
-            os.write(writable, json.dumps(child()).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-    os.close(writable)
-    return json.loads(os.read(readable, 1 << 16) or "null")
-"""
+forks = pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 
 
-# Where no hook is called is more to be found out; what those of Python do, `make matrix` has too.
-@pytest.fixture(params=["C", pytest.param("python", marks=pytest.mark.matrix)])
-def ran(request: pytest.FixtureRequest, real_server: RealServer) -> Any:
-    """Give what runs code in a process of its own, that forks in this way, and returns ``said``."""
-
-    def ran(code: str) -> Any:
-        script = f"{BEGINNING}{code}\nprint(json.dumps(said))"
-        # Forking with threads about is deprecated, and hiredis or coverage may have some.
-        python = [sys.executable, "-W", "ignore::DeprecationWarning"]
-        command = [*python, "-c", script, str(real_server.port), request.param]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return ran
+def lock(client: redis.Redis, name: str, **options: Any) -> RedisLock:
+    return RedisLock(client, f"lock:{name}", 30, renew=True, **options)
 
 
-def test_a_child_renews_what_it_takes_where_its_parent_has_renewed_before(ran: Any) -> None:
-    said = ran(
-        """
-with lock("warm-up", renew=True) as held:
-    assert is_renewed(held)
-
-def child():
-    with lock("report", renew=True) as held:
-        return is_renewed(held), held.lost
-
-said = beside(child)
-"""
-    )
-
-    assert said == [True, False]
+def renewal_of(held: Any) -> Callable[[], bool]:
+    """Let ten seconds pass, so that it is due; return what says whether it has come."""
+    has_grown = growth(held, after=DUE)
+    seams.pass_time(DUE)
+    return has_grown
 
 
-def test_a_parent_goes_on_renewing_what_it_holds_and_its_child_does_not(ran: Any) -> None:
-    said = ran(
-        """
-with lock("a", renew=True) as held:
-    assert is_renewed(held)
-
-    def child():
-        with lock("b", renew=True) as own:
-            busy = not lock("a", blocking=False).acquire()
-            return is_renewed(own), busy, held.owned(), held.remaining()
-
-    said = [beside(child), is_renewed(held), held.owned()]
-"""
-    )
-
-    assert said == [[True, True, False, 0.0], True, True]
-
-
-def test_a_child_leaves_its_parents_block_whatever_other_threads_did_as_it_was_forked(
-    ran: Any,
+@forks
+def test_a_child_renews_what_it_takes_and_its_parent_goes_on(
+    real_server: RealServer, fork: Callable[[], int]
 ) -> None:
-    said = ran(
-        """
-import signal, threading
+    client = real_server.client()
+    with lock(client, "a") as held:
+        eventually(renewal_of(held))
 
-# That in C waits until all other threads sleep.
-fork = os.fork
+        def work(say: Any) -> None:
+            with lock(client, "b") as own:
+                eventually(renewal_of(own))
+                is_busy = not lock(client, "a").acquire(blocking=False)
+                say([own.lost, is_busy, held.owned(), held.remaining()])
 
-def enter_again_and_again():
-    other = lock("b", timeout=30, reentrant=True)
-    with other:
-        while not is_over.is_set():
-            with other:
-                pass
+        with child(work, fork) as process:
+            said = process.hear()
+            eventually(renewal_of(held))
 
-def child():
-    # It would wait for ever for a thread that it does not have.
-    signal.alarm(20)
-    try:
-        held.release()
-    except LockError:
-        return True
-
-is_over = threading.Event()
-thread = threading.Thread(target=enter_again_and_again)
-thread.start()
-try:
-    with lock("a", timeout=30, reentrant=True) as held:
-        said = [beside(child) for _ in range(20)]
-finally:
-    is_over.set()
-    thread.join()
-"""
-    )
-
-    assert said == [True] * 20
+        assert held.owned()
+    assert said == [False, True, False, 0.0]
 
 
-def test_a_child_has_a_name_of_its_own(ran: Any) -> None:
-    said = ran(
-        """
-from tests.support.seams import says_alive
+@forks
+def test_a_child_has_a_name_of_its_own(real_server: RealServer, fork: Callable[[], int]) -> None:
+    client = real_server.client()
 
-def named(name):
-    with lock(name, **says_alive("lock:")):
-        holder = look.get(f"lock:{name}").holder
-        return holder.process, holder.pid
+    def named(name: str) -> list[Any]:
+        with lock(client, name, **seams.says_alive("lock:")):
+            holder = Inspector(client, "lock:").get(f"lock:{name}").holder
+            return [holder and holder.process, holder and holder.pid]
 
-mine = named("a")
-said = [mine, beside(lambda: named("b"))]
-"""
-    )
+    mine = named("a")
+    with child(lambda say: say(named("b")), fork) as process:
+        theirs = process.hear()
 
-    (parent, parent_pid), (child, child_pid) = said
-    assert parent
-    assert child
-    assert parent != child
-    assert parent_pid != child_pid
+    assert all(mine + theirs)
+    assert not set(mine) & set(theirs)
 
 
-def test_a_child_of_a_task_renews_in_a_loop_of_its_own(ran: Any) -> None:
-    said = ran(
-        """
-async def is_renewed_here(held):
-    return await asyncio.to_thread(is_renewed, held)
+@forks
+def test_a_child_of_a_task_renews_in_a_loop_of_its_own(
+    real_server: RealServer, fork: Callable[[], int]
+) -> None:
+    client = real_server.client()
 
-async def child_main():
-    async with lock("b", renew=True) as own:
-        return await is_renewed_here(own), own.lost, await lock("a").alocked()
+    async def hold_another() -> list[bool]:
+        async with lock(client, "b") as own:
+            await until(renewal_of(own))
+            return [own.lost, await lock(client, "a").alocked()]
 
-def child():
-    # The loop of the parent is not the child's.
-    asyncio._set_running_loop(None)
-    return asyncio.run(child_main())
+    def work(say: Any) -> None:
+        # The loop of the parent is not the child's.
+        asyncio._set_running_loop(None)  # noqa: SLF001 - nothing else forgets it
+        say(run(hold_another()))
 
-async def main():
-    async with lock("a", renew=True) as held:
-        assert await is_renewed_here(held)
-        return [beside(child), await is_renewed_here(held), await held.aowned()]
+    async def hold() -> None:
+        async with lock(client, "a") as held:
+            await until(renewal_of(held))
+            with child(work, fork) as process:
+                assert await asyncio.to_thread(process.hear) == [False, True]
+            await until(renewal_of(held))
+            assert await held.aowned()
 
-said = asyncio.run(main())
-"""
-    )
-
-    assert said == [[True, False, True], True, True]
+    run(hold())
