@@ -3,101 +3,58 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
 import time
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
-from django_setnx_lock.core import Inspector, State
+from django_setnx_lock.core import Inspector, RedisLock, State
 from tests.processes import Stopwatch, eventually, figure
 from tests.servers import RealServer, any_binary
 from tests.support import seams
+from tests.support.children import Child, child
+from tests.support.drivers import DRIVERS, Driver, Face, Threads
 from tests.support.locks import PREFIX
-from tests.support.seams import process_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    import redis
-
-ROOT = Path(__file__).parents[2]
-PROCESSES = process_key(PREFIX)
 # So many times faster than it is, for what need not be seen at its real length.
 FASTER = 5
 
-BEGINNING = """
-import asyncio, os, sys, time, redis
-from django_setnx_lock.core import RedisLock
-from tests.support import seams
-seams.say_faster(float(sys.argv[2]))
-client = redis.Redis(port=int(sys.argv[1]))
-def lock(name, client=client, **options):
-    return RedisLock(client, name, **seams.says_alive("lock:"), **options)
-"""
-HOLDING = """
-held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
-print("held", flush=True)
-time.sleep(120)
-"""
-HOLDING_BRIEFLY = """
-held = lock("lock:renewed", timeout=3, renew=True).take()
-print("held", flush=True)
-time.sleep(120)
-"""
-IN_ASYNCIO = """
-async def main():
-    held = [
-        await lock("lock:long", timeout=300).atake(),
-        await lock("lock:renewed", timeout=300, renew=True).atake(),
-    ]
-    print("held", flush=True)
-    await asyncio.sleep(120)
-asyncio.run(main())
-"""
-FORKING = """
-held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
-time.sleep(1.5)
-if os.fork() == 0:
-    held = lock("lock:child", timeout=300).take()
-    print("held", os.getpid(), flush=True)
-time.sleep(120)
-"""
-ON_TWO_SERVERS = """
-other = redis.Redis(port=int(sys.argv[3]))
-held = [lock("lock:long", timeout=300).take(), lock("lock:long", other, timeout=300).take()]
-print("held", flush=True)
-time.sleep(120)
-"""
+
+def lock(port: int, key: str, timeout: float = 300) -> RedisLock:
+    client, alive = redis.Redis(port=port), seams.says_alive(PREFIX)
+    return RedisLock(client, f"lock:{key}", timeout, renew=key == "renewed", **alive)
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Give what starts a holder, which is killed in the end; it holds its locks by then."""
-    with ExitStack() as at_end:
+@contextmanager
+def holding(
+    *servers: RealServer,
+    keys: tuple[str, ...] = ("long", "renewed"),
+    timeout: float = 300,
+    faster: float = 1,
+    driver: Driver = Threads(),  # noqa: B008 - it has no state
+) -> Iterator[Child]:
+    """Have a process hold locks on each of the servers."""
 
-        def start(code: str, *ports: int, faster: float = 1) -> subprocess.Popen[str]:
-            first, *others = map(str, ports)
-            arguments = [first, str(faster), *others]
-            process = subprocess.Popen(
-                [sys.executable, "-c", BEGINNING + code, *arguments],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            at_end.callback(process.wait)
-            at_end.callback(process.kill)
-            assert process.stdout is not None
-            at_end.callback(process.stdout.close)
-            told = process.stdout.readline()
-            assert told.startswith("held")
-            process.told = told.split()  # type: ignore[attr-defined]  # for the test
-            return process
+    def work(say: Any) -> None:
+        seams.say_faster(faster)
+        locks = [lock(server.port, key, timeout) for server in servers for key in keys]
 
-        yield start
+        async def hold() -> None:
+            held = [await Face(one, driver).take(0) for one in locks]
+            say(len(held))
+            await driver.sleep(60)
+
+        driver.run(hold())
+
+    with child(work) as process:
+        assert process.hear() == len(servers) * len(keys)
+        yield process
 
 
 @pytest.fixture
@@ -106,31 +63,30 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     seams.look_faster(monkeypatch, FASTER)
 
 
-def states(client: redis.Redis, *keys: str) -> list[State]:
-    inspector = Inspector(client, PREFIX)
+def states(server: RealServer, *keys: str) -> list[State]:
+    inspector = Inspector(server.client(), PREFIX)
     return [one.state for one in inspector.get_each([f"lock:{key}" for key in keys])]
 
 
-def watch_for(client: redis.Redis, seconds: float, *keys: str) -> set[State]:
+def watch_for(server: RealServer, seconds: float, *keys: str) -> set[State]:
     """Return the states that the locks are seen in during that time."""
     seen: set[State] = set()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        seen.update(states(client, *keys))
+        seen.update(states(server, *keys))
         time.sleep(0.05)
     return seen
 
 
 def test_a_killed_holder_is_not_renewed_within_one_and_a_half_intervals(
-    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+    real_server: RealServer,
 ) -> None:
-    client = real_server.client()
-    holder = start(HOLDING_BRIEFLY, real_server.port)
-    assert watch_for(client, 4, "renewed") == {State.HELD}
+    with holding(real_server, keys=("renewed",), timeout=3) as holder:
+        assert watch_for(real_server, 4, "renewed") == {State.HELD}
 
-    holder.kill()
-    with Stopwatch() as watch:
-        eventually(lambda: states(client, "renewed") == [State.NOT_RENEWED])
+        holder.kill()
+        with Stopwatch() as watch:
+            eventually(lambda: states(real_server, "renewed") == [State.NOT_RENEWED])
 
     figure(f"renewed every second: not renewed {watch.seconds:.2f} s after it was killed")
     assert watch.seconds <= 1.5 + 0.5
@@ -138,15 +94,14 @@ def test_a_killed_holder_is_not_renewed_within_one_and_a_half_intervals(
 
 @pytest.mark.matrix
 def test_a_killed_holder_is_gone_within_15_seconds_however_long_its_lease(
-    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+    real_server: RealServer,
 ) -> None:
-    client = real_server.client()
-    holder = start(HOLDING, real_server.port)
-    assert watch_for(client, 5, "long", "renewed") == {State.HELD}
+    with holding(real_server) as holder:
+        assert watch_for(real_server, 5, "long", "renewed") == {State.HELD}
 
-    holder.kill()
-    with Stopwatch() as watch:
-        eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 40)
+        holder.kill()
+        with Stopwatch() as watch:
+            eventually(lambda: states(real_server, "long", "renewed") == [State.GONE] * 2, 40)
 
     figure(f"lease of 300 s: gone {watch.seconds:.1f} s after it was killed")
     assert watch.seconds < 15 + 0.5
@@ -154,47 +109,50 @@ def test_a_killed_holder_is_gone_within_15_seconds_however_long_its_lease(
 
 @pytest.mark.matrix
 @pytest.mark.usefixtures("faster")
-@pytest.mark.parametrize("code", [HOLDING, IN_ASYNCIO], ids=["thread", "asyncio"])
-def test_a_living_holder_is_never_gone(
-    real_server: RealServer, start: Callable[..., subprocess.Popen[str]], code: str
-) -> None:
-    client = real_server.client()
-    holder = start(code, real_server.port, faster=FASTER)
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+def test_a_living_holder_is_never_gone(real_server: RealServer, driver: Driver) -> None:
+    with holding(real_server, faster=FASTER, driver=driver) as holder:
+        assert watch_for(real_server, 4, "long", "renewed") == {State.HELD}
 
-    assert watch_for(client, 4, "long", "renewed") == {State.HELD}
-
-    holder.kill()
-    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2)
+        holder.kill()
+        eventually(lambda: states(real_server, "long", "renewed") == [State.GONE] * 2)
 
 
 @pytest.mark.matrix
 @pytest.mark.usefixtures("faster")
 def test_a_forked_child_does_not_keep_the_locks_of_its_dead_parent_alive(
-    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+    real_server: RealServer,
 ) -> None:
-    client = real_server.client()
-    parent = start(FORKING, real_server.port, faster=FASTER)
-    assert watch_for(client, 4, "long", "child") == {State.HELD}
+    def work(say: Any) -> None:
+        seams.say_faster(FASTER)
+        held = [lock(real_server.port, "long").take(0)]
+        time.sleep(1.5)
+        pid = os.fork()
+        if pid == 0:
+            held = [lock(real_server.port, "child").take(0)]
+            say(os.getpid())
+        time.sleep(60)
+        assert held
 
-    try:
-        parent.kill()
-        eventually(lambda: states(client, "long", "child") == [State.GONE, State.HELD])
-        assert watch_for(client, 2, "child") == {State.HELD}
-    finally:
-        os.kill(int(parent.told[1]), 9)  # type: ignore[attr-defined]  # set by start
+    with child(work) as parent:
+        forked = parent.hear()
+        try:
+            assert watch_for(real_server, 4, "long", "child") == {State.HELD}
+            parent.kill()
+            eventually(lambda: states(real_server, "long", "child") == [State.GONE, State.HELD])
+            assert watch_for(real_server, 2, "child") == {State.HELD}
+        finally:
+            os.kill(forked, signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("faster")
-def test_a_holder_of_locks_on_two_servers_lives_on_both(
-    start: Callable[..., subprocess.Popen[str]],
-) -> None:
-    with RealServer(any_binary()) as one, RealServer(any_binary()) as other:
-        start(ON_TWO_SERVERS, one.port, other.port, faster=FASTER)
+def test_a_holder_of_locks_on_two_servers_lives_on_both(real_server: RealServer) -> None:
+    with (
+        RealServer(any_binary()) as other,
+        holding(real_server, other, keys=("long",), faster=FASTER),
+    ):
         end = time.monotonic() + 4
-
         while time.monotonic() < end:
-            assert [states(server.client(), "long") for server in (one, other)] == [
-                [State.HELD],
-                [State.HELD],
-            ]
+            for server in (real_server, other):
+                assert states(server, "long") == [State.HELD]
             time.sleep(0.05)
