@@ -1058,6 +1058,13 @@ LOCKS = [
         "test_a_renewal_that_fails_says_at_which_server_and_no_password",
     ),
     Mutant(
+        "a process says again and again that it lives",
+        f"{CORE}/locks/heartbeat.py",
+        "            self._due = now + EVERY\n",
+        "            self._due = math.inf\n",
+        "tests/faults/test_liveness.py::test_a_holder_of_locks_on_two_servers_lives_on_both",
+    ),
+    Mutant(
         "what connects ends with its loop",
         f"{CORE}/connections/pipe.py",
         "            self._opening.cancel()\n",

@@ -19,6 +19,7 @@ from tests.faults.proxy import Proxy
 from tests.processes import eventually, figure, until
 from tests.servers import RealServer, any_binary
 from tests.support import seams
+from tests.support.drivers import DRIVERS, Driver, Face, Threads, stepped
 from tests.support.renewals import end_of, is_longer
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class Upkeep:
         """Whether each was renewed three times, or one is lost."""
         return self.is_lost or self.renewals >= 3 * len(self.kept)
 
-    def watch(self, seconds: float = 0) -> Upkeep:
+    async def watch(self, driver: Driver, seconds: float = 0) -> Upkeep:
         """Look on until that is over, but for so long at least, if none is lost."""
         least = time.monotonic() + seconds
         while not self.is_over or (time.monotonic() < least and not self.is_lost):
-            time.sleep(0.01)
+            await driver.sleep(0.01)
             self.look()
         return self
 
@@ -100,43 +101,48 @@ class Upkeep:
         return not self.is_lost
 
 
-def beside_frozen(servers: list[RealServer], frozen: int, seconds: float = 0) -> Upkeep:
-    """Return what became of the locks on the servers that answer."""
-    stuck = [taken(server.client(), lease=LONG) for server in servers[:frozen]]
-    kept = [
-        taken(server.client(), f"lock:{number}")
-        for server in servers[frozen:]
-        for number in range(3)
-    ]
-    for server in servers[:frozen]:
-        server.pause()
-    seams.renew_now(*stuck)
-    upkeep = Upkeep(kept).watch(seconds)
-    eventually(lambda: all(map(seams.fails, stuck)) or upkeep.is_lost)
-    return upkeep
-
-
 @pytest.mark.timeout(TEN_MINUTES + 120)
 @pytest.mark.parametrize(
-    ("frozen", "seconds"),
+    ("frozen", "seconds", "driver"),
     [
-        (3, 0),
-        pytest.param(1, TEN_MINUTES / 10, marks=pytest.mark.storm),
-        pytest.param(1, TEN_MINUTES, marks=pytest.mark.marathon),
+        *((3, 0, driver) for driver in DRIVERS.values()),
+        pytest.param(1, TEN_MINUTES / 10, Threads(), marks=pytest.mark.storm),
+        pytest.param(1, TEN_MINUTES, Threads(), marks=pytest.mark.marathon),
     ],
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_no_lock_is_lost_on_servers_that_answer_while_others_are_frozen(
-    servers: list[RealServer], frozen: int, seconds: float
+    servers: list[RealServer], frozen: int, seconds: float, driver: Driver
 ) -> None:
-    upkeep = beside_frozen(servers, frozen, seconds)
+    async def take(server: RealServer, name: str, lease: float) -> Any:
+        lock = RedisLock(server.client(), name, lease, renew=True)
+        return (await Face(lock, driver).take(0)).raw
 
-    assert upkeep.was_done()
-    for held in upkeep.kept:
-        held.check()
-    if seconds:
-        assert upkeep.renewals > 0.8 * len(upkeep.kept) * seconds / (LEASE / 3)
-        # Else it is luck that none was lost.
-        assert upkeep.least > 0.3
+    async def work() -> None:
+        stuck = [await take(server, "lock:a", LONG) for server in servers[:frozen]]
+        kept = [
+            await take(server, f"lock:{number}", LEASE)
+            for server in servers[frozen:]
+            for number in range(3)
+        ]
+        for server in servers[:frozen]:
+            server.pause()
+        seams.renew_now(*stuck)
+        upkeep = await Upkeep(kept).watch(driver, seconds)
+        await driver.eventually(lambda: all(map(seams.fails, stuck)) or upkeep.is_lost)
+        for server in servers[:frozen]:
+            server.resume()
+
+        assert upkeep.was_done()
+        if seconds:
+            assert upkeep.renewals > 0.8 * len(kept) * seconds / (LEASE / 3)
+            # Else it is luck that none was lost.
+            assert upkeep.least > 0.3
+        for held in kept + stuck:
+            await Face(held, driver).check()
+            await Face(held, driver).release()
+
+    driver.run(work())
 
 
 def test_a_frozen_server_that_goes_on_has_its_locks_renewed(servers: list[RealServer]) -> None:
@@ -220,7 +226,7 @@ def test_a_name_that_takes_long_to_look_up_loses_no_lock_elsewhere(
     seams.renew_now(stuck)
     eventually(lambda: slow_names.under_way)
 
-    upkeep = Upkeep(kept).watch()
+    upkeep = stepped(Upkeep(kept).watch(Threads()))
     under_way = slow_names.under_way
 
     assert upkeep.was_done()
@@ -251,7 +257,7 @@ def test_an_answer_of_which_the_rest_does_not_come_loses_no_lock_elsewhere(
         proxy.halve_replies(seams.script("RENEW").sha.encode())
         seams.renew_now(stuck)
 
-        upkeep = Upkeep(kept).watch()
+        upkeep = stepped(Upkeep(kept).watch(Threads()))
         has_halved = proxy.holds.is_set()
         seams.reset()
 
@@ -272,29 +278,6 @@ def test_an_answer_of_which_the_rest_comes_later_counts(servers: list[RealServer
 
         eventually(lambda: is_longer(held, end))
         assert not seams.fails(held)
-
-
-def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
-    async def taken(server: RealServer, lease: float) -> LockHandle:
-        return await RedisLock(server.client(), "lock:a", lease, renew=True).atake(0)
-
-    async def work() -> None:
-        stuck = [await taken(server, LONG) for server in servers[:3]]
-        kept = [await taken(servers[3], LEASE)]
-        for server in servers[:3]:
-            server.pause()
-        seams.renew_now(*stuck)
-        upkeep = Upkeep(kept)
-        while not upkeep.is_over:
-            await asyncio.sleep(0.01)
-            upkeep.look()
-        for server in servers[:3]:
-            server.resume()
-        assert upkeep.was_done()
-        for held in stuck + kept:
-            await held.arelease()
-
-    asyncio.run(work())
 
 
 def test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ from redis.retry import Retry
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, LockHandle, RedisLock
 from tests.processes import Stopwatch, eventually, figure, may_be_late
+from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import command, holder, listeners, queue_of
 
 if TYPE_CHECKING:
@@ -92,24 +92,23 @@ def test_a_wait_goes_on_however_often_its_connection_is_cut_after_a_while(
         assert result.result(10).owned()
 
 
-def in_a_thread(client: redis.Redis) -> LockHandle:
-    return RedisLock(client, "lock:a", blocking_timeout=30).take()
-
-
-def in_a_task(client: redis.Redis) -> LockHandle:
-    return asyncio.run(RedisLock(client, "lock:a", blocking_timeout=30).atake())
-
-
 @REAL
-@pytest.mark.parametrize("take", [in_a_thread, in_a_task])
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 def test_a_wait_goes_on_however_soon_its_connection_is_cut_again(
-    server: RealServer, take: Callable[[redis.Redis], LockHandle]
+    server: RealServer, driver: Driver
 ) -> None:
     # As when a proxy is reloaded some times.
     held = holder(server.client(), 60)
     look = Inspector(server.client(), "lock:")
+    taken: list[Any] = []
+
+    async def take() -> None:
+        lock = RedisLock(client, "lock:a", blocking_timeout=30)
+        taken.append((await Face(lock, driver).take()).raw)
+
+    client = server.client(**ONCE)
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(take, server.client(**ONCE))
+        result = pool.submit(driver.run, take())
         began, cuts = time.monotonic(), 0
         while time.monotonic() < began + 2:
             eventually(lambda: listeners(server) == 1 or result.done())
@@ -118,8 +117,9 @@ def test_a_wait_goes_on_however_soon_its_connection_is_cut_again(
         assert not result.done()
         eventually(lambda: look.get("lock:a").waiting == 1)
         held.release()
+        result.result(10)
 
-        assert result.result(10).fence > held.fence
+    assert taken[0].fence > held.fence
     # It pauses a little, so that a server that cuts at once is not asked without end.
     assert 2 < cuts < 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,9 +15,6 @@ from tests.processes import eventually, figure
 from tests.redis.sentinels import cache_at, watched
 from tests.servers import any_binary
 from tests.support.locks import listeners, value_of
-
-if TYPE_CHECKING:
-    pass
 
 # What is set up takes seconds, and a vote of the Sentinels that fails is repeated 20 s later.
 pytestmark = [pytest.mark.xdist_group("failover"), pytest.mark.timeout(300)]
