@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import Future
-from threading import Thread
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,10 +13,9 @@ import redis
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol.requests import ACQUIRE, RELEASE
+from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.servers import RealServer
 
 
@@ -42,24 +40,11 @@ def test_a_waiter_whose_token_is_no_text_breaks_no_release(real_server: RealServ
 
 def waiter(client: redis.Redis) -> Future[LockHandle]:
     """Have a thread wait for the lock; return what it gets."""
-    found: Future[LockHandle] = Future()
-
-    def wait() -> None:
-        try:
-            # With so short a lease the first sleep does not carry the next request.
-            found.set_result(RedisLock(client, "k", timeout=2).take(20))
-        except Exception as error:  # noqa: BLE001 - the test raises it
-            found.set_exception(error)
-
-    Thread(target=wait, daemon=True).start()
+    pool = ThreadPoolExecutor(1)
+    # With so short a lease the first sleep does not carry the next request.
+    found = pool.submit(RedisLock(client, "k", timeout=2).take, 20)
+    pool.shutdown(wait=False)
     return found
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end, "it has not come to that within 10 s"
-        time.sleep(0.002)
 
 
 def sleepers(client: redis.Redis) -> int:

@@ -11,7 +11,7 @@ import redis
 
 from django_setnx_lock.core.protocol import kinds
 from tests.support.locks import command, text
-from tests.wire.running import INDEX, RECORD, keys, run
+from tests.wire.running import INDEX, RECORD, box, keys, let_go, look, queue, run, take
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -240,35 +240,26 @@ def test_several_are_taken_as_far_as_they_go(redis_client: redis.Redis) -> None:
     assert not redis_client.exists("{s}a")
 
 
-def queue(client: redis.Redis, token: str, *, is_asleep: bool = True) -> None:
-    box = f"{{lock:a}}:wake:{token}"
-    reply = run(client, "acquire", token, "30000", RECORD, "25000", box)
-    assert reply[0] == b"BUSY"
-    if is_asleep:
-        run(client, "listen", at=(box, f"{box}:awake"))
-
-
 def test_mail_of_who_asks_just_now_may_lie_unread(redis_client: redis.Redis) -> None:
-    run(redis_client, "acquire", "holder", "30000", RECORD, "0")
+    take(redis_client)
     queue(redis_client, "first", is_asleep=False)
     queue(redis_client, "second")
 
-    assert run(redis_client, "release", "holder", "") == [b"OK", b"first"]
-    run(redis_client, "look", "first")
+    assert let_go(redis_client) == ["first"]
+    look(redis_client, "first")
 
     assert redis_client.get("lock:a") == b"first"
 
 
 def test_who_was_roused_counts_as_awake_until_it_listens_again(redis_client: redis.Redis) -> None:
-    run(redis_client, "acquire", "holder", "30000", RECORD, "0")
-    queue(redis_client, "first")
-    queue(redis_client, "roused")
-    run(redis_client, "release", "holder", "")
-    redis_client.delete("{lock:a}:wake:first")
-    assert run(redis_client, "look", "first") == b"roused"
+    take(redis_client)
+    queue(redis_client, "first", "roused")
+    let_go(redis_client)
+    redis_client.delete(box("first"))
+    assert look(redis_client, "first") == ["roused"]
     queue(redis_client, "last")
 
-    assert run(redis_client, "release", "first", "cancel") == [b"OK", b"roused"]
-    run(redis_client, "look", "roused")
+    assert let_go(redis_client, "first", "cancel") == ["roused"]
+    look(redis_client, "roused")
 
     assert redis_client.get("lock:a") == b"roused"

@@ -11,10 +11,11 @@ import pytest
 import redis
 
 from django_setnx_lock import LockBusy, LockUnavailable
-from django_setnx_lock.core import LockHandle, MultiLock, RedisLock
+from django_setnx_lock.core import LockHandle, RedisLock
 from tests.processes import eventually
 from tests.processes import run as run_task
 from tests.servers import ONCE
+from tests.support.locks import held_names, listed, many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
-INDEX = "{lock:}:index"
 MANY = 60
 OPERATIONS: dict[str, Callable[[Any], object]] = {
     "check": lambda held: held.check(),
@@ -32,23 +32,15 @@ OPERATIONS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def one(client: Any, key: str = "a", **options: Any) -> RedisLock:
-    return RedisLock(client, f"lock:{key}", 30, key=key, index=INDEX, **options)
-
-
-def several(client: Any, keys: str, **options: Any) -> MultiLock:
-    return MultiLock(client, [f"lock:{key}" for key in keys], 30, index=INDEX, **options)
-
-
 @pytest.fixture
 def warm(proxy: Proxy) -> redis.Redis:
     """Give a client of a server that knows the scripts, with connections at hand."""
     client = proxy.client(retry=ONCE)
-    with one(client, "warm") as held, several(client, "xy"):
+    with listed(client, "warm") as held, many(client, "xy"):
         held.check()
         with pytest.raises(LockBusy):
-            one(client, "warm").take(0)
-    one(client, "warm", min_hold=0.001).take(0).release()
+            listed(client, "warm").take(0)
+    listed(client, "warm", min_hold=0.001).take(0).release()
     proxy.requests.clear()
     return client
 
@@ -62,7 +54,7 @@ def sent(proxy: Proxy) -> list[bytes]:
 
 def test_a_lock_is_taken_in_one_trip_and_let_go_in_one(proxy: Proxy, warm: redis.Redis) -> None:
     for options in ({}, {"shared": True}, {"limit": 2}, {"min_hold": 0.001}):
-        lock = one(warm, **options)
+        lock = listed(warm, "a", **options)
         lock.acquire()
         assert sent(proxy) == [b"EVALSHA"], options
         lock.release()
@@ -70,15 +62,15 @@ def test_a_lock_is_taken_in_one_trip_and_let_go_in_one(proxy: Proxy, warm: redis
 
 
 def test_a_busy_answer_is_one_trip(proxy: Proxy, warm: redis.Redis) -> None:
-    with one(warm):
+    with listed(warm, "a"):
         sent(proxy)
-        assert one(warm).acquire(blocking=False) is False
+        assert listed(warm, "a").acquire(blocking=False) is False
         assert sent(proxy) == [b"EVALSHA"]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_looking_after_locks_is_one_trip(proxy: Proxy, warm: redis.Redis, operation: str) -> None:
-    for held, count in ((one(warm).take(0), 1), (several(warm, "bcd").take(0), 3)):
+    for held, count in ((listed(warm, "a").take(0), 1), (many(warm, "bcd").take(0), 3)):
         proxy.requests.clear()
 
         OPERATIONS[operation](held)
@@ -89,7 +81,7 @@ def test_looking_after_locks_is_one_trip(proxy: Proxy, warm: redis.Redis, operat
 
 
 def test_what_the_handle_knows_asks_nobody(proxy: Proxy, warm: redis.Redis) -> None:
-    with one(warm) as held:
+    with listed(warm, "a") as held:
         sent(proxy)
         _ = held.fence, held.remaining(), held.lost, held.released, held.stop_requested
         assert proxy.round_trips == 0
@@ -98,7 +90,7 @@ def test_what_the_handle_knows_asks_nobody(proxy: Proxy, warm: redis.Redis) -> N
 def test_several_keys_are_taken_in_one_trip_and_let_go_in_one(
     proxy: Proxy, warm: redis.Redis
 ) -> None:
-    with several(warm, "abcde"):
+    with many(warm, "abcde"):
         assert sent(proxy) == [b"EVALSHA"]
     assert proxy.round_trips == 1
     assert sent(proxy) == [b"EVALSHA"] * 5
@@ -108,11 +100,11 @@ def test_where_one_of_several_is_busy_the_others_are_let_go_in_the_same_trip(
     proxy: Proxy, warm: redis.Redis, real_server: RealServer
 ) -> None:
     direct = real_server.client()
-    with one(direct, "c"):
-        assert several(warm, "abcde").acquire(blocking=False) is False
+    with listed(direct, "c"):
+        assert many(warm, "abcde").acquire(blocking=False) is False
 
         assert sent(proxy) == [b"EVALSHA"]
-        assert [key for key in "abcde" if direct.exists(f"lock:{key}")] == ["c"]
+        assert held_names(direct, "abcde") == "c"
 
 
 def sleepers(client: Any) -> list[str]:
@@ -123,10 +115,10 @@ def test_a_waiter_asks_twice_and_then_nothing_until_it_is_woken(
     proxy: Proxy, warm: redis.Redis, real_server: RealServer
 ) -> None:
     direct = real_server.client()
-    held = one(direct).take(0)
+    held = listed(direct, "a").take(0)
 
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(one(warm).take, 20)
+        job = pool.submit(listed(warm, "a").take, 20)
         # The first sleep carries the next request, and ends by itself.
         eventually(lambda: proxy.requests and b"BRPOP" in proxy.requests[-1])
         time.sleep(0.9)
@@ -148,9 +140,9 @@ def test_the_connection_of_a_waiter_serves_the_next_one(real_server: RealServer)
     client, direct = real_server.client(), real_server.client()
     connections: list[str] = []
     for _ in range(3):
-        held = one(direct).take(0)
+        held = listed(direct, "a").take(0)
         with ThreadPoolExecutor(1) as pool:
-            job = pool.submit(one(client).take, 20)
+            job = pool.submit(listed(client, "a").take, 20)
             connections += eventually(lambda: sleepers(direct))
             held.release()
             job.result(20).release()
