@@ -14,7 +14,8 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Any
 
 from tests.processes import eventually
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+SECONDS = 30
 # Between the one that forks and with_lock stands one that tells of its pid and its status.
 FORKS = """
 import array, fcntl, importlib, json, os, resource, signal, socket, sys, termios
@@ -86,34 +88,84 @@ while True:
 """
 
 
-class Forked:
-    """A running with_lock, the first of its session and process group."""
+class Speaks:
+    """What is common to programs with pipes."""
 
-    def __init__(self, told: int) -> None:
+    stdout: IO[str] | None
+    stderr: IO[str] | None
+
+    def line(self) -> str:
+        """Return the next line that the command under the lock prints."""
+        assert self.stdout is not None
+        return self.stdout.readline().rstrip("\n")
+
+    def message(self) -> str:
+        """Return the next line on stderr."""
+        assert self.stderr is not None
+        return self.stderr.readline().rstrip("\n")
+
+
+class Forked(Speaks):
+    """A running with_lock, the first of its session; it has what the tests use of Popen."""
+
+    def __init__(self, told: int, pipes: dict[str, IO[str]]) -> None:
         # Unbuffered, for has_ended().
         self._told = os.fdopen(told, "rb", buffering=0)
         self.pid = int(self._told.readline())
+        self.returncode: int | None = None
+        self.stdin = pipes.get("stdin")
+        self.stdout = pipes.get("stdout")
+        self.stderr = pipes.get("stderr")
 
     def has_ended(self, within: float) -> bool:
-        """Whether it has ended ``within`` so many seconds, and :meth:`end` was not called."""
-        return bool(select.select([self._told], [], [], within)[0])
+        """Whether it has ended ``within`` so many seconds."""
+        return self.returncode is not None or bool(select.select([self._told], [], [], within)[0])
 
-    def send(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def end(self) -> int:
+    def wait(self, timeout: float = SECONDS) -> int:
         """Return its status when it has ended, as subprocess has it."""
-        with self._told:
-            return int(self._told.readline())
+        if self.returncode is None:
+            if not self.has_ended(timeout):
+                raise subprocess.TimeoutExpired("with_lock", timeout)
+            with self._told:
+                self.returncode = int(self._told.readline())
+        return self.returncode
 
-    def close(self) -> None:
-        """Kill it if it lives."""
-        if not self._told.closed:
+    def poll(self) -> int | None:
+        return self.wait() if self.has_ended(0) else None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            self.end()
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, text: str = "", timeout: float = SECONDS) -> tuple[str, str]:
+        with contextlib.suppress(BrokenPipeError):
+            if self.stdin is not None and not self.stdin.closed:
+                self.stdin.write(text)
+                self.stdin.close()
+        with ThreadPoolExecutor(2) as pool:
+            reading = [pool.submit(read_rest, pipe) for pipe in (self.stdout, self.stderr)]
+            self.wait(timeout)
+        return reading[0].result(), reading[1].result()
+
+    def end(self) -> tuple[int, str, str]:
+        """Return its status, what is left of stdout, and of stderr, when it has ended."""
+        out, err = self.communicate()
+        return self.wait(), out, err
+
+
+def read_rest(pipe: IO[str] | None) -> str:
+    if pipe is None or pipe.closed:
+        return ""
+    with pipe:
+        return pipe.read()
 
 
 class Forking:
@@ -138,10 +190,10 @@ class Forking:
         *arguments: str,
         terminal: int | None = None,
         first: str = "",
-        files: tuple[int, int, int] | None = None,
         environment: Mapping[str, str] | None = None,
+        **files: Any,
     ) -> Forked:
-        """Start with_lock: at a terminal, or with ``files`` as its stdin, stdout and stderr.
+        """Start with_lock: at a terminal, or with these ``files``, as subprocess has them.
 
         ``first`` is what it runs before, to take a guarantee out; ``environment`` is what it has
         beside that of the test.
@@ -152,19 +204,32 @@ class Forking:
             "first": first,
             "environment": {**self._environment, **os.environ, **(environment or {})},
         }
-        reader, writer = os.pipe()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        three = (terminal,) * 3 if terminal is not None else files or (nothing,) * 3
-        socket.send_fds(self._asks, [json.dumps(order).encode()], [*three, writer])
-        os.close(writer)
-        os.close(nothing)
-        self._running.append(Forked(reader))
+        told, tells = os.pipe()
+        ours: dict[str, IO[str]] = {}
+        theirs = []
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, tells)
+            for name in ("stdin", "stdout", "stderr"):
+                given = files.get(name, subprocess.DEVNULL) if terminal is None else terminal
+                if given == subprocess.PIPE:
+                    ends = os.pipe()
+                    mine, given = ends if name != "stdin" else ends[::-1]
+                    ours[name] = os.fdopen(mine, "w" if name == "stdin" else "r")
+                    stack.callback(os.close, given)
+                elif given == subprocess.DEVNULL:
+                    given = os.open(os.devnull, os.O_RDWR)
+                    stack.callback(os.close, given)
+                theirs.append(given if isinstance(given, int) else given.fileno())
+            socket.send_fds(self._asks, [json.dumps(order).encode()], [*theirs, tells])
+        self._running.append(Forked(told, ours))
         return self._running[-1]
 
     def close_all(self) -> None:
         """Kill what still runs."""
         while self._running:
-            self._running.pop().close()
+            forked = self._running.pop()
+            forked.kill()
+            forked.communicate()
 
     def __enter__(self) -> Forking:
         return self

@@ -65,7 +65,7 @@ def nobody_gets_in_before_the_end_of(forking: Forking, family: list[int]) -> int
     """Try to take the lock until it is had or all have ended; return the last status."""
 
     def is_over() -> int:
-        status = forking.start("-n", "k", "true").end()
+        status = forking.start("-n", "k", "true").wait()
         left = [pid for pid in family if is_running(pid)]
         assert status == 75 or not left
         return 0 if left else status or 1
@@ -74,7 +74,7 @@ def nobody_gets_in_before_the_end_of(forking: Forking, family: list[int]) -> int
 
 
 def by_term(with_lock: Forked) -> None:
-    with_lock.send(signal.SIGTERM)
+    with_lock.terminate()
 
 
 def by_kill_of_the_wrapper(with_lock: Forked) -> None:
@@ -110,7 +110,7 @@ def test_nobody_gets_the_lock_before_the_last_descendant_is_gone(
     took = time.monotonic() - began
 
     figure(f"{job}, {end.__name__}: {took:.2f} s")
-    wrapper_was_killed = with_lock.end() == -signal.SIGKILL
+    wrapper_was_killed = with_lock.wait() == -signal.SIGKILL
     # Far from the end of the lease, which a killed one leaves to run out.
     assert took < 10
     assert bool(real_server.client().exists("lock:k")) == wrapper_was_killed
@@ -131,7 +131,7 @@ def test_after_a_force_release_none_outlives_the_lease(
 
     eventually(lambda: not any(map(is_running, family)), seconds=10)
     assert time.monotonic() - lost < 3
-    assert with_lock.end() == 76
+    assert with_lock.wait() == 76
 
 
 def test_what_is_left_in_the_background_keeps_the_lock_and_not_the_status(
@@ -163,7 +163,7 @@ def test_what_forks_faster_than_it_is_looked_for_does_not_get_away(
     look = inspector()
     look.ask_to_stop("lock:k", look.get("lock:k").fingerprint)
 
-    assert with_lock.end() == 0
+    assert with_lock.wait() == 0
     assert marked(str(log)) == []
 
 
@@ -176,10 +176,10 @@ def test_what_is_started_while_the_command_is_signalled_gets_the_signal_too(
     )
     lines(log, 1)
 
-    with_lock.send(signal.SIGTERM)
+    with_lock.send_signal(signal.SIGTERM)
 
     assert with_lock.has_ended(within=15)
-    assert with_lock.end() == 143
+    assert with_lock.wait() == 143
 
 
 # Does what su(1) does when it finds its child stopped: it stops itself, once.
@@ -202,10 +202,10 @@ def test_one_that_stops_itself_upon_a_signal_goes_on(forking: Forking, log: Path
     with_lock = forking.start("k", sys.executable, "-ISc", STOPS_ITSELF, str(log))
     lines(log, 1)
 
-    with_lock.send(signal.SIGTERM)
+    with_lock.send_signal(signal.SIGTERM)
 
     assert with_lock.has_ended(within=15)
-    assert with_lock.end() == 4
+    assert with_lock.wait() == 4
 
 
 def test_when_both_are_killed_at_once_the_command_itself_dies(forking: Forking, log: Path) -> None:

@@ -81,8 +81,8 @@ def test_the_command_and_all_that_it_started_are_dead_within_a_second(
     with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
     family = [int(pid) for pid in lines(log, 3)]
 
-    with_lock.send(signal.SIGKILL)
-    assert with_lock.end() == -signal.SIGKILL
+    with_lock.send_signal(signal.SIGKILL)
+    assert with_lock.wait() == -signal.SIGKILL
 
     with Stopwatch() as watch:
         eventually(lambda: not any(map(is_running, family)))
@@ -95,10 +95,11 @@ def test_a_signal_as_with_lock_hears_of_the_end_changes_nothing(
     forking: Forking, log: Path
 ) -> None:
     with log.open("w") as err:
-        files = (err.fileno(), err.fileno(), err.fileno())
-        with_lock = forking.start("k", "sh", "-c", "exit 3", first=SIGNALLED, files=files)
+        with_lock = forking.start(
+            *("k", "sh", "-c", "exit 3"), first=SIGNALLED, stdout=err, stderr=err
+        )
 
-    assert with_lock.end() == 3
+    assert with_lock.wait() == 3
     assert log.read_text() == ""
 
 
@@ -113,7 +114,7 @@ def test_one_that_is_killed_as_it_starts_the_command_leaves_none(
         environment={MARK: str(log)},
     )
 
-    assert with_lock.end() == -signal.SIGKILL
+    assert with_lock.wait() == -signal.SIGKILL
 
     eventually(lambda: not marked(str(log)))
     assert log.read_text() == ""
@@ -150,7 +151,7 @@ def test_the_guard_outlives_what_asks_it_to_end(
     guard = guard_of(with_lock.pid)
 
     os.kill(guard, number)
-    with_lock.send(signal.SIGUSR1)
+    with_lock.send_signal(signal.SIGUSR1)
 
     assert lines(log, 4)[3] == "told"
     assert all(map(is_running, [guard, *family]))
@@ -167,8 +168,8 @@ def test_the_guard_outlives_what_kills_by_the_words_of_the_command(
     assert str(log) in Path(f"/proc/{command}/cmdline").read_text()
     assert str(log) not in Path(f"/proc/{guard}/cmdline").read_text()
     # It ends with the command.
-    with_lock.send(signal.SIGTERM)
-    assert with_lock.end() == 143
+    with_lock.send_signal(signal.SIGTERM)
+    assert with_lock.wait() == 143
     eventually(lambda: not is_running(guard))
 
 
@@ -177,15 +178,15 @@ def test_a_command_that_the_system_has_no_process_for_is_126_and_says_so(
     forking: Forking, tmp_path: Path, what: str
 ) -> None:
     started, said = tmp_path / "started", tmp_path / "said"
-    with said.open("w") as err, Path(os.devnull).open("r+") as nothing:
+    with said.open("w") as err:
         with_lock = forking.start(
             *("k", "touch", str(started)),
             first=REFUSED + REFUSALS[what],
-            files=(nothing.fileno(), nothing.fileno(), err.fileno()),
+            stderr=err,
         )
 
         assert with_lock.has_ended(20)
-    assert with_lock.end() == 126
+    assert with_lock.wait() == 126
     assert re.fullmatch(r"with_lock: the command cannot be started: .*too many\n", said.read_text())
     assert not started.exists()
     assert not inspector().get("lock:k").is_held

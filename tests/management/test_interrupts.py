@@ -91,7 +91,7 @@ def test_a_signal_ends_the_wait_also_where_python_loses_it_or_runs_its_handler_l
 
         # The sleep itself is longer.
         assert with_lock.has_ended(15)
-        assert with_lock.end() == 128 + signal.SIGTERM
+        assert with_lock.wait() == 128 + signal.SIGTERM
         assert not real_server.client().exists("{lock:k}:waiters")
 
 
@@ -101,10 +101,10 @@ def test_an_alarm_that_was_set_before_it_began_ends_it(forking: Forking) -> None
         with_lock = forking.start("k", "true", first="import signal\nsignal.alarm(600)")
         eventually(is_waited_for)
 
-        with_lock.send(signal.SIGALRM)
+        with_lock.send_signal(signal.SIGALRM)
 
         assert with_lock.has_ended(15)
-        assert with_lock.end() == -signal.SIGALRM
+        assert with_lock.wait() == -signal.SIGALRM
 
 
 class Signals(io.StringIO):
@@ -187,6 +187,6 @@ def test_a_signal_at_any_moment_leaves_no_lock(real_cache: RealServer) -> None:
         for _ in range(60):
             with_lock = forking.start("--timeout", "60", "k", "true")
             time.sleep(random.uniform(0, 0.06))  # noqa: S311 - any moment will do
-            with_lock.send(signal.SIGTERM)
-            assert with_lock.end() in (0, 143, -signal.SIGTERM)
+            with_lock.send_signal(signal.SIGTERM)
+            assert with_lock.wait() in (0, 143, -signal.SIGTERM)
             assert not client.exists("lock:k")

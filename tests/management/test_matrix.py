@@ -77,7 +77,7 @@ def test_a_signal_comes_once_and_nothing_is_left(
             assert real_server.client().exists("lock:k")
             number = signal.SIGKILL
             os.kill(int(began[0].split()[2]), number)
-        status = with_lock.end()
+        status = with_lock.wait()
 
     pids = [int(line.split()[2]) for line in began]
     assert status == (-number if number == signal.SIGINT else 128 + number)
@@ -118,7 +118,7 @@ def test_a_key_that_is_typed_before_there_is_a_command_comes_to_it(
 
     with_lock = forking.start("k", "sh", "-c", f"sleep 10; echo on > {log}", first=EARLY)
 
-    assert with_lock.end() == -signal.SIGINT
+    assert with_lock.wait() == -signal.SIGINT
     assert not log.exists()
 
 
@@ -133,5 +133,5 @@ def test_a_key_that_is_typed_as_the_command_begins_comes_to_it_once(
         first=LATE.replace("{log!r}", repr(str(log))),
     )
 
-    assert with_lock.end() == -signal.SIGINT
+    assert with_lock.wait() == -signal.SIGINT
     assert log.read_text().splitlines()[1:] == ["child SIGINT"]

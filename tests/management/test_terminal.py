@@ -17,8 +17,8 @@ import pytest
 
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import State
-from tests.management.conftest import CHECKOUT, COMMAND, ForkedProgram
-from tests.management.forking import Forking
+from tests.management.conftest import CHECKOUT, COMMAND
+from tests.management.forking import Forked, Forking
 from tests.processes import eventually
 from tests.servers import RealServer
 from tests.support import programs
@@ -48,12 +48,9 @@ class Console:
     def __init__(self, forks: Forking, *command: str, first: str = "") -> None:
         self.fd, its_end = pty.openpty()
         count = len(COMMAND)
-        self.process: subprocess.Popen[bytes] | ForkedProgram
+        self.process: subprocess.Popen[bytes] | Forked
         if command[:count] == COMMAND:
-            files = dict.fromkeys(("stdin", "stdout", "stderr"), its_end)
-            self.process = ForkedProgram(
-                forks, command[count:], is_at_terminal=True, first=first, **files
-            )
+            self.process = forks.start(*command[count:], terminal=its_end, first=first)
         else:
             self.process = subprocess.Popen(
                 [sys.executable, "-ISc", AT_A_TERMINAL, *command],
