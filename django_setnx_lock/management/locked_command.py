@@ -29,7 +29,7 @@ class LockedCommand(BaseCommand):
     ``--wait`` are added to the command (True).
 
     While the command runs, ``self.lock`` is the handle of the lock. A command that cannot have it,
-    or loses it, raises CommandError with the ``returncode`` of :doc:`commands`. Raises ValueError
+    or loses it, raises CommandError with a ``returncode`` (:doc:`commands`). Raises ValueError
     or TypeError for a malformed template or a bad option when the class is made.
     """
 

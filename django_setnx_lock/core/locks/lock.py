@@ -22,7 +22,7 @@ class PlainLock(LocalLock[_Handle]):
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
-    which it excludes one another. :doc:`comparison` lists what differs.
+    which it excludes one another. What differs: :doc:`comparison`.
 
     ``client``: a redis-py client; with one of ``redis.asyncio`` only awaited methods work.
     ``name``: the key in Redis. ``timeout``: the lease in seconds (None: 30). ``sleep``: without
@@ -40,7 +40,7 @@ class PlainLock(LocalLock[_Handle]):
     task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held at
     the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds of
     waiting a warning in the log says who holds the lock; ``deadlock_timeout``: after how many the
-    caller looks for a deadlock (None: never), as :doc:`kinds` has it.
+    caller looks for a deadlock (None: never; see :doc:`kinds`).
 
     Raises ValueError for a time that is no finite number above zero (``blocking_timeout`` and
     ``sleep`` may be 0), a ``min_hold`` of more than ``max_hold``, an impossible name, and a
