@@ -113,7 +113,7 @@ def test_it_is_no_subclass_of_redis_pys() -> None:
     assert not issubclass(RedisLock, redis.lock.Lock)
 
 
-@differs("other attributes")
+@differs("the class")
 def test_what_else_redis_pys_lock_has(redis_client: redis.Redis) -> None:
     theirs, ours = THEIRS(redis_client, NAME), OURS(redis_client, NAME)
 
