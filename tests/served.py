@@ -53,8 +53,6 @@ settings.configure(
     EMAIL_BACKEND="django.core.mail.backends.console.EmailBackend",
 )
 django.setup()
-if DATABASE["NAME"]:
-    call_command("migrate", verbosity=0, skip_checks=True)
 
 from prometheus_client import (  # noqa: E402
     CONTENT_TYPE_LATEST,
@@ -66,7 +64,6 @@ from prometheus_client.multiprocess import MultiProcessCollector  # noqa: E402
 
 from django_setnx_lock import LockLost, inspector, lock, redis_lock  # noqa: E402
 from django_setnx_lock.contrib.prometheus import LockCollector  # noqa: E402
-from tests.views import shapes  # noqa: E402
 
 _inside: list[object] = []
 
@@ -124,8 +121,12 @@ urlpatterns = [
     path("pay/<pk>/", pay),
     path("lose/<pk>/", lose),
     path("metrics/", metrics),
-    *shapes.urlpatterns,
 ]
+if DATABASE["NAME"]:
+    call_command("migrate", verbosity=0, skip_checks=True)
+    from tests.views import shapes
+
+    urlpatterns += shapes.urlpatterns
 if importlib.util.find_spec("django_prometheus"):
     from django_prometheus.exports import ExportToDjangoView
 

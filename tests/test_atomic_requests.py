@@ -14,8 +14,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 
-from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
-from django_setnx_lock.signals import lock_acquired
+from django_setnx_lock import LockLost, lock, redis_lock
 from tests.databases import SECOND, second_database, state
 from tests.settings import FAKE
 
@@ -50,10 +49,6 @@ def add(request: HttpRequest) -> HttpResponse:
         case "disconnect":
             FAKE.connected = False
     return HttpResponse(" ".join(one.alias for one in connections.all() if one.in_atomic_block))
-
-
-def busy(request: HttpRequest, error: LockBusy) -> HttpResponse:
-    return HttpResponse(f"busy in {connection.in_atomic_block}")
 
 
 def helper(request: HttpRequest) -> HttpResponse:
@@ -135,21 +130,6 @@ def listed(decorators: list[Any]) -> Any:
     return Listed.as_view()
 
 
-def takes(name: str) -> list[str]:
-    """Tell of each lock that a request to ``name`` takes, and whether in a transaction."""
-    seen = []
-
-    def tell(key: str, **kwargs: Any) -> None:
-        seen.append(f"{key} {'in' if connection.in_atomic_block else 'before'}")
-
-    lock_acquired.connect(tell)
-    try:
-        Client().get(f"/{name}/")
-    finally:
-        lock_acquired.disconnect(tell)
-    return seen
-
-
 class AsyncUnlocked(View):
     async def dispatch(  # type: ignore[override]  # as of an async view
         self, request: HttpRequest
@@ -204,7 +184,6 @@ VIEWS = {
     "hidden-exit": hides(redis_lock("a", reentrant=True, until_commit=False)(add)),
     "in-block": calls_in_block,
     "in-block-of-locked": b_lock(calls_in_block),
-    "listed-answers": listed([b_lock, redis_lock("a", on_busy=busy)]),
     "listed-calls": method_decorator([b_lock, redis_lock("c")], name="dispatch")(Calls).as_view(),
     "within": redis_lock("b")(within),
     "helper": transaction.non_atomic_requests(helper),
@@ -228,8 +207,10 @@ def atomic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def two_databases(tmp_path: Path) -> Iterator[None]:
+def two_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have transactions of requests in a second database, too."""
     with second_database(tmp_path):
+        monkeypatch.setitem(connections.settings[SECOND], "ATOMIC_REQUESTS", True)
         yield
 
 
@@ -255,19 +236,6 @@ def test_a_request_that_finds_the_lock_busy_begins_no_transaction(
         response = Client().get(f"/{name}/")
 
     assert (response.status_code, journal) == (409, [])
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_listed_decorators_take_all_their_locks_before_the_transaction(name: str) -> None:
-    assert takes(name)[-2:] == ["b before", "a before"]
-
-
-def test_a_listed_lock_that_is_busy_is_answered_in_no_transaction() -> None:
-    response = Client().get("/listed-answers/")
-    with lock("a"):
-        busy = Client().get("/listed-answers/")
-
-    assert (response.content, busy.content) == (b"default", b"busy in False")
 
 
 @pytest.mark.parametrize("name", ["twice", "stacked", "listed"])
@@ -302,36 +270,23 @@ def test_a_view_that_is_exempt_runs_in_no_transaction(name: str, journal: list[s
 
 
 @pytest.mark.usefixtures("two_databases")
-def test_databases_without_the_setting_have_no_transaction(
+def test_databases_without_the_setting_and_one_that_is_exempt_have_no_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    exempt = Client().get("/second-exempt/")
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", False)
-    monkeypatch.setitem(connections.settings[SECOND], "ATOMIC_REQUESTS", True)
+    Group.objects.all().delete()
+    unset = Client().get("/function/")
 
-    response = Client().get("/function/")
-
-    assert response.content == SECOND.encode()
+    assert (exempt.content, unset.content) == (b"default", SECOND.encode())
 
 
 @pytest.mark.usefixtures("two_databases")
-def test_the_lock_outlives_the_transactions_of_all_databases(
-    monkeypatch: pytest.MonkeyPatch, journal: list[str]
-) -> None:
-    monkeypatch.setitem(connections.settings[SECOND], "ATOMIC_REQUESTS", True)
-
+def test_the_lock_outlives_the_transactions_of_all_databases(journal: list[str]) -> None:
     Client().get("/function/")
 
     assert journal == ["commit second locked", "commit default locked"]
     assert state("a") == "open"
-
-
-@pytest.mark.usefixtures("two_databases")
-def test_one_database_of_several_can_be_exempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connections.settings[SECOND], "ATOMIC_REQUESTS", True)
-
-    response = Client().get("/second-exempt/")
-
-    assert response.content == b"default"
 
 
 @pytest.mark.parametrize("call", [a_lock(add), lambda request: Client().get("/helper/")])
@@ -356,10 +311,8 @@ def test_a_request_whose_lock_was_lost_is_rolled_back_and_answered(
 @pytest.mark.parametrize("name", LOCKED_INSIDE)
 @pytest.mark.usefixtures("two_databases")
 def test_a_lost_lock_rolls_back_what_the_handler_began_of_all_databases(
-    name: str, monkeypatch: pytest.MonkeyPatch, journal: list[str]
+    name: str, journal: list[str]
 ) -> None:
-    monkeypatch.setitem(connections.settings[SECOND], "ATOMIC_REQUESTS", True)
-
     response = Client().get(f"/{name}/?then=lose")
 
     assert response.status_code == 503

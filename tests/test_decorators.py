@@ -127,6 +127,10 @@ def test_every_kind_of_call_fills_the_key(call: Callable[[], object]) -> None:
     assert call() == "locked"
 
 
+def test_a_builtin_can_have_a_lock_that_names_nothing() -> None:
+    assert locked("all")(max)(1, 2) == 2
+
+
 def test_a_value_cannot_reach_into_the_next_one() -> None:
     @locked("<shop>:<order>")
     def sell(shop: str, order: str) -> str:

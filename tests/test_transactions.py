@@ -34,6 +34,13 @@ class Planned(Exception):
     """What a test raises in a transaction."""
 
 
+def mark_in_transaction(way: Callable[[], None]) -> None:
+    with transaction.atomic():
+        way()
+        transaction.set_rollback(True)
+    raise Planned
+
+
 def fail_in_transaction(way: Callable[[], None]) -> None:
     with transaction.atomic():
         way()
@@ -75,7 +82,13 @@ def by_several() -> None:
         pass
 
 
+def by_timestamps() -> None:
+    with override_settings(SETNX_LOCK={"PROTOCOL": "timestamp-ms"}):
+        by_block()
+
+
 WAYS = {
+    "timestamps": by_timestamps,
     "block": by_block,
     "methods": by_methods,
     "handle": by_handle,
@@ -97,19 +110,12 @@ def test_what_is_let_go_in_a_transaction_is_held_until_its_commit(
 
 
 @each_way
+@pytest.mark.parametrize("fail", [fail_in_transaction, mark_in_transaction])
 def test_what_is_let_go_in_a_transaction_is_held_until_its_rollback(
-    way: Callable[[], None], journal: list[str]
+    way: Callable[[], None], fail: Callable[[Callable[[], None]], None], journal: list[str]
 ) -> None:
     with pytest.raises(Planned):
-        fail_in_transaction(way)
-
-    assert (journal, state("a")) == (["rollback default locked"], "open")
-
-
-def test_a_rollback_that_was_only_marked_releases_too(journal: list[str]) -> None:
-    with transaction.atomic():
-        by_block()
-        transaction.set_rollback(True)
+        fail(way)
 
     assert (journal, state("a")) == (["rollback default locked"], "open")
 
@@ -369,14 +375,6 @@ def test_others_find_it_busy_and_readers_read_on_until_the_commit() -> None:
         within = [from_elsewhere(one) for one in (lock("a"), report.write(), report.read())]
 
     assert within == [False, False, True]
-
-
-def test_with_the_timestamp_protocol_the_lock_outlives_the_transaction(journal: list[str]) -> None:
-    timestamps = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp-ms"})
-    with timestamps, transaction.atomic(), lock("a"):
-        pass
-
-    assert (journal, state("a")) == (["commit default locked"], "open")
 
 
 def test_min_hold_counts_from_the_grant_all_the_same() -> None:

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django import forms
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.contrib.auth.models import AnonymousUser, Group, User
-from django.db import connection
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import AsyncClient, Client
 from django.urls import path
 from django.views import View
-from django.views.generic import FormView, UpdateView
+from django.views.generic import FormView
 
 from django_setnx_lock import lock
 from django_setnx_lock.views import LockedViewMixin
 from tests.databases import state
-from tests.settings import FAKE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -46,19 +44,6 @@ class Rename(LockedViewMixin, FormView):  # type: ignore[type-arg]  # is of no t
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         return HttpResponse(state("group:7"))
-
-
-class Edit(LockedViewMixin, UpdateView):  # type: ignore[type-arg]  # is of no type as it runs
-    lock_key = "group:<pk>"
-    model = Group
-    fields = ("name",)
-    success_url = "/done/"
-
-    def form_valid(self, form: Any) -> HttpResponse:
-        response = super().form_valid(form)
-        if "lose" in self.request.GET:
-            FAKE.client().delete("lock:group:7")
-        return response
 
 
 class OfUser(LockedViewMixin, View):
@@ -123,7 +108,6 @@ class AsyncStream(LockedViewMixin, View):
 seen: list[tuple[str, str]] = []
 urlpatterns = [
     path("rename/<pk>/", Rename.as_view()),
-    path("edit/<int:pk>/", Edit.as_view()),
     path("user/<int:pk>/", OfUser.as_view()),
     path("typed/<shop>/", Typed.as_view()),
     path("page/", Page.as_view()),
@@ -146,21 +130,6 @@ def test_a_form_is_saved_under_the_lock_and_looked_at_without_it() -> None:
     assert Client().post("/rename/7/", {"name": "new"}).status_code == 302
     assert seen == [("locked", "group:7")]
     assert Client().get("/rename/7/").content == b"open"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_a_form_saved_is_rolled_back_when_the_lock_was_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    Group.objects.create(pk=7, name="old")
-
-    lost = Client().post("/edit/7/?lose", {"name": "lost"})
-    after = Group.objects.get().name
-    kept = Client().post("/edit/7/", {"name": "kept"})
-
-    assert (lost.status_code, after) == (503, "old")
-    assert (kept.status_code, Group.objects.get().name) == (302, "kept")
 
 
 def test_the_keys_the_methods_and_the_options_are_the_views_own() -> None:
