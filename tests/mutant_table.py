@@ -670,7 +670,7 @@ WAITING = [
     Mutant(
         "who is refused for a deadlock leaves the queue",
         f"{CORE}/locks/attempt.py",
-        "type(error) is not LockBusy",
+        "not self._was_refused",
         "not isinstance(error, LockBusy)",
         f"{CONTRACT}/test_deadlocks.py::test_who_is_refused_has_left_the_queue",
     ),
@@ -819,9 +819,25 @@ LOCKS = [
         f"{WIRE}/test_connections.py::test_a_thread_sleeps_no_longer_than_the_lease_that_it_saw",
     ),
     Mutant(
+        "what a handler of a signal raises is no answer of Redis",
+        f"{CORE}/connections/backend.py",
+        "ANSWERED = (*BROKEN, redis_exceptions.ResponseError)",
+        "ANSWERED = (redis_exceptions.RedisError,)",
+        "tests/faults/test_interrupts.py::"
+        "test_what_a_handler_of_a_signal_raises_leaves_no_answer_for_the_next_caller",
+    ),
+    Mutant(
+        "a waiter that a handler of a signal interrupts with an error of a lock leaves the queue",
+        f"{CORE}/locks/attempt.py",
+        "not self._was_refused",
+        "type(error) is not LockBusy",
+        "tests/faults/test_interrupts.py::"
+        "test_a_waiter_that_is_interrupted_at_any_step_keeps_nobody_behind_it_waiting",
+    ),
+    Mutant(
         "who gives up lets go what it was given",
         f"{CORE}/locks/attempt.py",
-        "            if self.was_retried or type(error) is not LockBusy:\n",
+        "            if self.was_retried or not self._was_refused:\n",
         "            if False:\n",
         f"{WIRE}/test_connections.py::test_who_gives_up_what_it_was_given_has_the_next_have_it",
     ),
@@ -1224,8 +1240,8 @@ RULES = [
     Mutant(
         "a copy that comes after the answer busy takes no lock",
         f"{CORE}/locks/attempt.py",
-        "if self.was_retried or type(error) is not LockBusy:",
-        "if type(error) is not LockBusy:",
+        "if self.was_retried or not self._was_refused:",
+        "if not self._was_refused:",
         f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_answer_busy_takes_no_lock",
     ),
     Mutant(

@@ -101,7 +101,9 @@ class Points:
     ``at``: the number of the step, from 1, where it is interrupted by ``error``; 0: at none.
     """
 
-    def __init__(self, at: int = 0, error: type[BaseException] = KeyboardInterrupt) -> None:
+    def __init__(
+        self, at: int = 0, error: BaseException | type[BaseException] = KeyboardInterrupt
+    ) -> None:
         self.passed: list[str] = []
         self.interrupts = bool(at)
         self._at = at

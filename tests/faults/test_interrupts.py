@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import transaction
 
-from django_setnx_lock import lock
+from django_setnx_lock import LockBusy, LockLost, lock
 from django_setnx_lock.core import MultiLock, RedisLock
 from tests.faults.points import Lines, Points
 from tests.processes import eventually
@@ -42,7 +42,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
 
-INTERRUPTS = [KeyboardInterrupt, SystemExit, asyncio.CancelledError, GeneratorExit, MemoryError]
+# The last two: a handler of a signal may use another lock, or tell that it was lost.
+INTERRUPTS = [
+    KeyboardInterrupt(),
+    SystemExit(),
+    asyncio.CancelledError(),
+    GeneratorExit(),
+    MemoryError(),
+    LockLost("lost", key="lock:b"),
+    LockBusy("busy", key="lock:b"),
+]
 # Says when it starts to wait for an answer that will come too late.
 TAKER = """
 import sys, redis
@@ -58,9 +67,9 @@ RedisLock(client, "lock:a").take(0)
 # At each step on a connection
 
 
-@pytest.mark.parametrize("error", INTERRUPTS)
+@pytest.mark.parametrize("error", INTERRUPTS, ids=lambda error: type(error).__name__)
 def test_a_block_that_is_interrupted_by_whatever_at_any_step_leaves_no_lock(
-    server: Server, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    server: Server, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     watch = server.client()
     # It may take a step more or less each time: whether there is an answer yet is one.
@@ -72,12 +81,30 @@ def test_a_block_that_is_interrupted_by_whatever_at_any_step_leaves_no_lock(
             try:
                 with RedisLock(client, "lock:a", index="{lock:}:index"):
                     pass
-            except error:
+            except type(error):
                 assert not watch.exists("lock:a", "{lock:}:index"), points.passed
         if len(points.passed) < at:
             break
     assert {"after connect", "after send_packed_command"} < set(points.passed)
     assert points.passed[-1] == "after read_response"
+
+
+def test_what_a_handler_of_a_signal_raises_leaves_no_answer_for_the_next_caller(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = server.client(), server.client()
+    with RedisLock(client, "lock:a"):
+        # From now on there is a connection at hand.
+        busy = RedisLock(other, "lock:b").take(0)
+    points = Points(2, LockLost("lost", key="lock:c"))
+    with monkeypatch.context() as patched:
+        points.watch(client, patched)
+        with pytest.raises(LockLost, match=r"^lost$"):
+            RedisLock(client, "lock:a").acquire(blocking=False)
+    assert points.passed[:2] == ["before send_packed_command", "after send_packed_command"]
+
+    assert not RedisLock(client, "lock:b").acquire(blocking=False)
+    busy.release()
 
 
 def given_the_lock(
@@ -102,7 +129,7 @@ def given_the_lock(
         points.watch(client, patched)
         try:
             held = many(client, keys).take() if len(keys) > 1 else listed(client, keys).take()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, LockBusy):
             held = None
     if held is not None:
         held.release()
@@ -113,16 +140,20 @@ def given_the_lock(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("keys", ["a", "abc"])
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [("a", KeyboardInterrupt()), ("abc", KeyboardInterrupt()), ("a", LockBusy("busy", key="b"))],
+    ids=["a", "abc", "a-LockBusy"],
+)
 @pytest.mark.parametrize("step", ["sleep", "can_read"])
 def test_a_waiter_that_is_interrupted_at_any_step_keeps_nobody_behind_it_waiting(
-    server: Server, monkeypatch: pytest.MonkeyPatch, keys: str, step: str
+    server: Server, monkeypatch: pytest.MonkeyPatch, keys: str, error: BaseException, step: str
 ) -> None:
     whole = Points()
     given_the_lock(server, whole, monkeypatch, keys, step)
     for at in range(1, len(whole.passed) + 1):
         server.flush()
-        given_the_lock(server, Points(at), monkeypatch, keys, step)
+        given_the_lock(server, Points(at, error), monkeypatch, keys, step)
 
     assert {"after connect", f"before {step}", "after read_response"} < set(whole.passed)
 

@@ -44,6 +44,9 @@ BROKEN = (
     redis_exceptions.TimeoutError,
     redis_exceptions.InvalidResponse,
 )
+# What reading ends in. Whatever else has come from a handler of a signal, as from another lock that
+# it uses: an interrupt, behind which the answer is still to come.
+ANSWERED = (*BROKEN, redis_exceptions.ResponseError)
 
 
 class Backend(ABC):
@@ -158,6 +161,9 @@ class Backend(ABC):
         by = min(until, clock.now() + session.limit)
         try:
             line = await self.line(session, by, afresh=afresh)
+        except redis_exceptions.LockError:
+            # Of a handler of a signal, too.
+            raise
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
             return None, [error.with_traceback(None)] * len(packed)
@@ -210,7 +216,7 @@ class Blocking(Backend):
             value = line.read_response(disconnect_on_error=False)
         except IndexError:
             return await super().at_once(session, request, sent, undo)
-        except redis_exceptions.RedisError as error:
+        except ANSWERED as error:
             # Without its frames, which refer to it: they hold the session and the connection.
             return line, (error.with_traceback(None),)
         except BaseException:
@@ -236,7 +242,7 @@ class Blocking(Backend):
                         answers.append(line.read_response(disconnect_on_error=False))
                     except redis_exceptions.ResponseError as error:
                         answers.append(error.with_traceback(None))
-        except redis_exceptions.RedisError as error:
+        except ANSWERED as error:
             answers += [error.with_traceback(None)] * (len(packed) - len(answers))
         return answers
 

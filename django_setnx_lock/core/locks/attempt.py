@@ -66,6 +66,8 @@ class Attempt:
     # What was granted to the token.
     _grants: Sequence[Grant] = ()
     _failures = 0  # to listen, in a row
+    # Whether the last answer was that somebody else has it, to who has no place in the queue.
+    _was_refused = False
 
     def __init__(self, target: Target, session: Session, owner: Owner, token: str | None) -> None:
         self.target = target
@@ -225,6 +227,8 @@ class Attempt:
             seconds, request = min(seconds, _FIRST), self._request()
         try:
             value = await mailbox.wait(self.token, seconds, request)
+        except redis_exceptions.LockError:
+            raise  # of a handler of a signal
         except redis_exceptions.RedisError as error:
             # Asking shows whether the server is there, once, as this has taken a limit.
             self._failures += 1
@@ -267,7 +271,7 @@ class Attempt:
         in_doubt = self.was_retried or getattr(error, "in_doubt", not io.is_asyncio)
         try:
             # Else the last request has left the queue.
-            if self.was_retried or type(error) is not LockBusy:
+            if self.was_retried or not self._was_refused:
                 # With the request that failed, it takes two limits at most.
                 within = getattr(error, "time_left", _UNDO_WITHIN)
                 cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)
@@ -306,6 +310,7 @@ class Attempt:
         key, left = self.target.key, busy.remaining
         error = LockBusy(f"the lock {key!r} is {busy}", key=key, holder=busy.holder, remaining=left)
         logger.debug("%s", error)
+        self._was_refused = True
         return error
 
 

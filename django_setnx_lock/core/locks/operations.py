@@ -238,18 +238,26 @@ class Handle(Operations):
             # What is the parent's is left alone.
             if is_told or not self.is_here:
                 return
+            if self.loss is None and not isinstance(error, LockUnavailable):
+                # Of a handler of a signal.
+                await self._release_if_held(io)
             if body_error is None and to_raise:
                 raise
             logger.warning("%s", error)
             if body_error is not None and hasattr(body_error, "add_note"):
                 body_error.add_note(str(error))
         except BaseException:
-            # The request may have reached Redis or not: to release twice does no harm. In asyncio
-            # the release itself has seen to it.
-            if not io.is_asyncio and not self.released:
-                with suppress(LockError):
-                    await self._release(io)
+            await self._release_if_held(io)
             raise
+
+    async def _release_if_held(self, io: Backend) -> None:
+        """Release after an interrupt: the request may have reached Redis or not.
+
+        To release twice does no harm. In asyncio the release itself has seen to it.
+        """
+        if not io.is_asyncio and not self.released:
+            with suppress(LockError):
+                await self._release(io)
 
     def __enter__(self) -> Self:
         """Hold it for a block, at whose end it is released."""
