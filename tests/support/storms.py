@@ -169,7 +169,8 @@ class Caller:
                 left = now
                 await self.sleep(0.001)
         finally:
-            fence = 0 if many > 1 else held.fence or 0
+            # Several masters have none, and several keys one each.
+            fence = 0 if many > 1 or self.plan.where == "masters" else held.fence
             for key in keys if left > began else ():
                 self.note("stay", kind, key, asked, began, left, fence)
             try:
@@ -231,11 +232,9 @@ def main() -> None:
         if plan.in_tasks:
             asyncio.run(together(callers))
             return
-        threads = [threading.Thread(target=one.in_thread) for one in callers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(plan.callers) as pool:
+            for work in [pool.submit(one.in_thread) for one in callers]:
+                work.result()
 
 
 async def together(callers: list[Caller]) -> None:
@@ -300,13 +299,13 @@ class History:
 
     @property
     def longest_wait(self) -> float:
-        return max(stay.began - stay.asked for stay in self.stays)
+        return max((stay.began - stay.asked for stay in self.stays), default=0.0)
 
     def stall(self, since: float = 0.0) -> float:
         """Return the longest time in which nobody had a lock, that ended after ``since``."""
         ends = accumulate((stay.ended for stay in self.stays), max)
         pauses = zip(self.stays[1:], ends, strict=False)
-        return max(stay.began - end for stay, end in pauses if stay.began > since)
+        return max((stay.began - end for stay, end in pauses if stay.began > since), default=0.0)
 
     def after(self, moment: float) -> list[Stay]:
         return [stay for stay in self.stays if stay.began > moment]
