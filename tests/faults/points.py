@@ -105,7 +105,6 @@ class Points:
         self, at: int = 0, error: BaseException | type[BaseException] = KeyboardInterrupt
     ) -> None:
         self.passed: list[str] = []
-        self.interrupts = bool(at)
         self._at = at
         self._error = error
         self._thread = threading.get_ident()

@@ -9,7 +9,7 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import RedisLock
-from tests.legacy.clients import KINDS, SUFFIX, LegacyClient, MillisecondsClient, SecondsClient
+from tests.legacy.clients import KINDS, SUFFIX, LegacyClient
 from tests.processes import eventually
 from tests.support.locks import server_ms
 from tests.support.renewals import end_of
@@ -115,15 +115,6 @@ def test_what_theirs_let_go_too_late_is_left_to_ours(real_server: RealServer, un
     late.release()
 
     assert held.owned()
-
-
-def test_the_articles_numbers_are_the_defaults(real_server: RealServer) -> None:
-    one = MillisecondsClient(real_server.client(), "job")
-    other = SecondsClient(real_server.client(), "job")
-
-    assert (one.key, one.lease_ms, one.deadline, one.pause) == ("job_lock", 60_000, 10, 0.1)
-    assert other.acquire()
-    assert other.client.ttl(other.key) == other.ttl + 1
 
 
 def test_one_of_theirs_that_comes_too_late_moves_the_time_of_ours_which_hears_of_it(
