@@ -282,7 +282,7 @@ def test_one_server_that_forgets_nothing_has_one_holder(
         found = storm(tmp_path, callers([server.url]), in_the_midst(lambda: what(server)))
 
     found.tell(f"one server, {what.__name__}")
-    assert len(found.stays) > 20
+    assert len(found.stays) > 5
     assert found.doubles == []
 
 
@@ -296,7 +296,7 @@ def test_one_server_that_comes_back_empty_has_two_until_the_first_hears_of_it(
         found = storm(tmp_path, callers([server.url]), restarts)
 
     found.tell("one server, restart, empty")
-    assert len(found.stays) > 20
+    assert len(found.stays) > 5
     assert all(double.seconds <= LEASE for double in found.doubles)
 
 
@@ -313,7 +313,7 @@ def test_a_cluster_whose_slot_moves_has_one_holder_and_loses_no_lock(
         found = storm(tmp_path, callers(cluster.urls, "cluster", seconds), move)
 
     found.tell("cluster, reshard")
-    assert len(found.stays) > 20
+    assert len(found.stays) > 5
     assert found.doubles == []
     assert found.lost == []
 
@@ -352,7 +352,7 @@ def test_a_cluster_that_fails_over_has_two_for_a_lease_at_most(
     found = storm(tmp_path, callers(urls, "cluster"), in_the_midst(lambda: what(home)))
 
     found.tell(f"cluster, {what.__name__}")
-    assert len(found.stays) > 20
+    assert len(found.stays) > 5
     assert all(double.seconds <= LEASE for double in found.doubles)
 
 
@@ -391,5 +391,5 @@ def test_five_masters_have_one_holder(
         found = storm(tmp_path, callers(urls, "masters"), in_the_midst(lambda: what(servers)))
 
     found.tell(f"redlock, {what.__name__}")
-    assert len(found.stays) > 20
+    assert len(found.stays) > 5
     assert found.doubles == []
