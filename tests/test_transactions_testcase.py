@@ -19,7 +19,6 @@ from tests.support import seams
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django.test import RequestFactory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -45,6 +44,11 @@ def nothing_is_left() -> Iterator[None]:
     assert seams.waiting_for_the_end() == []
 
 
+@pytest.fixture
+def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
 def by_block() -> None:
     with lock("a"):
         pass
@@ -63,11 +67,10 @@ def test_no_transaction_within_it_does_either() -> None:
         assert state("a") == "open"
 
 
+@pytest.mark.usefixtures("atomic_requests")
 def test_a_view_under_atomic_requests_is_as_in_production(
-    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+    django_capture_on_commit_callbacks: Any,
 ) -> None:
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-
     with django_capture_on_commit_callbacks(execute=True):
         response = Client().get("/add/")
 
@@ -75,9 +78,8 @@ def test_a_view_under_atomic_requests_is_as_in_production(
     assert seen == ["open"]
 
 
-def test_a_view_that_fails_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-
+@pytest.mark.usefixtures("atomic_requests")
+def test_a_view_that_fails_is_rolled_back() -> None:
     response = Client(raise_request_exception=False).get("/add/?fail")
 
     assert (response.status_code, state("a"), Group.objects.count()) == (500, "open", 0)
@@ -95,21 +97,6 @@ LOSING = {
     "exempt": transaction.non_atomic_requests(redis_lock("a")(lose)),
 }
 urlpatterns += [path(f"{name}/", view) for name, view in LOSING.items()]
-
-
-@pytest.fixture
-def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-
-
-@pytest.mark.usefixtures("atomic_requests")
-@pytest.mark.parametrize("name", LOSING)
-def test_a_view_that_lost_its_lock_leaves_the_transaction_of_the_test_as_it_is(
-    name: str, rf: RequestFactory
-) -> None:
-    response = LOSING[name](rf.get("/"))
-
-    assert (response.status_code, Group.objects.count()) == (503, 1)
 
 
 @pytest.mark.usefixtures("atomic_requests")
