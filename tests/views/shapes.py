@@ -312,24 +312,19 @@ class AsyncMixed(LockedViewMixin, AsyncPosts):
     lock_key = "order:<pk>"
 
 
-@api_view(["POST"])
-@order_lock
-def by_api_view(request: Request, pk: int) -> Response:
+def api_plain(request: Request, pk: int) -> Response:
     write(request, pk)
     return Response({"pk": pk})
 
 
-@api_view(["POST"])
 def api_by_service(request: Request, pk: int) -> Response:
     with lock(key(pk), **NOW):
-        write(request, pk)
-    return Response({"pk": pk})
+        return api_plain(request, pk)
 
 
 class Api(APIView):
     def post(self, request: Request, pk: int) -> Response:
-        write(request, pk)
-        return Response({"pk": pk})
+        return api_plain(request, pk)
 
 
 @method_decorator(order_lock, name="dispatch")
@@ -339,22 +334,19 @@ class ApiByDispatch(Api): ...
 class ApiByMethod(APIView):
     @order_lock
     def post(self, request: Request, pk: int) -> Response:
-        write(request, pk)
-        return Response({"pk": pk})
+        return api_plain(request, pk)
 
 
 class ApiGeneric(GenericAPIView[Any]):
     @method_decorator(order_lock)
     def post(self, request: Request, pk: int) -> Response:
-        write(request, pk)
-        return Response({"pk": pk})
+        return api_plain(request, pk)
 
 
 class ApiOrders(ViewSet):
     @order_lock
     def create(self, request: Request, pk: int) -> Response:
-        write(request, pk)
-        return Response({"pk": pk})
+        return api_plain(request, pk)
 
 
 class ApiMixed(LockedViewMixin, Api):
@@ -417,13 +409,13 @@ SHAPES = {
     "async-as-view": asynchronous(order_lock(AsyncPosts.as_view())),
     "async-mixin": asynchronous(AsyncMixed.as_view()),
     "async-service": asynchronous(by_async_service, is_decorated=False),
-    "api-view": Shape(by_api_view, is_api=True),
+    "api-view": Shape(api_view(["POST"])(order_lock(api_plain)), is_api=True),
     "api-method": Shape(ApiByMethod.as_view(), is_api=True),
     "api-generic": Shape(ApiGeneric.as_view(), is_api=True),
     "api-viewset": Shape(ApiOrders.as_view({"post": "create"}), is_api=True),
     "api-dispatch": Shape(ApiByDispatch.as_view()),
     "api-as-view": Shape(order_lock(Api.as_view())),
     "api-mixin": Shape(ApiMixed.as_view()),
-    "api-service": Shape(api_by_service, is_decorated=False, is_api=True),
+    "api-service": Shape(api_view(["POST"])(api_by_service), is_decorated=False, is_api=True),
 }
 urlpatterns = [path(f"{name}/<int:pk>/", shape.view) for name, shape in SHAPES.items()]
