@@ -1074,6 +1074,13 @@ LOCKS = [
         "test_a_renewal_that_fails_says_at_which_server_and_no_password",
     ),
     Mutant(
+        "listeners hear of a loss whatever on_lost raises",
+        f"{CORE}/locks/grant.py",
+        "        finally:\n            # Whatever on_lost raises, as an interrupt.\n",
+        "        except ZeroDivisionError:\n            pass\n        else:\n",
+        "tests/faults/test_renewal_callbacks.py::test_what_is_raised_is_logged_and_ends_no_renewal",
+    ),
+    Mutant(
         "a process says again and again that it lives",
         f"{CORE}/locks/heartbeat.py",
         "            self._due = now + EVERY\n",

@@ -149,9 +149,12 @@ class Grant:
             self.renewal.unregister(self)
         for scope in self.scopes:
             scope.cancel()
-        self.notify_of_trouble(is_lost=True)
-        events.LOST.tell(**self.about(), error=error)
-        self.notify_of_end(error)
+        try:
+            self.notify_of_trouble(is_lost=True)
+        finally:
+            # Whatever on_lost raises, as an interrupt.
+            events.LOST.tell(**self.about(), error=error)
+            self.notify_of_end(error)
         return error
 
     def ran_out(self) -> LockLost:
