@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_setnx_lock import lock, semaphore
 from tests.admin.pages import LIST, address, info, staff, text
-from tests.management.holders import hold_since
+from tests.management.holders import hold_since, read_by
 from tests.support.locks import leave_to_who_waits
 from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
@@ -132,15 +132,8 @@ def test_what_is_no_lock_of_the_project_is_not_found(admin_client: Client, name:
     assert admin_client.get(address("change", name)).status_code == 404
 
 
-def readers(*users: str) -> list[Any]:
-    return [
-        any_lock("order:42", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
-        for number, user in enumerate(users)
-    ]
-
-
 def test_each_of_several_holders_has_a_row_and_buttons_of_its_own(admin_client: Client) -> None:
-    held = readers("ann", "bob", "cyd")
+    held = read_by("order:42", "ann", "bob", "cyd")
 
     page = admin_client.get(PAGE)
 
@@ -167,7 +160,7 @@ def test_how_many_permits_are_in_use_is_told_and_one_holder_has_one_button(
 
 def test_a_fence_is_written_so_that_it_can_be_pasted(admin_client: Client, settings: Any) -> None:
     settings.LANGUAGE_CODE, settings.USE_THOUSAND_SEPARATOR = "de", True
-    held = readers("ann", "bob")
+    held = read_by("order:42", "ann", "bob")
 
     content = admin_client.get(PAGE).content.decode()
 

@@ -33,6 +33,7 @@ from tests.management.holders import (
     hold_many,
     hold_since,
     kill_holder,
+    read_by,
     revive_holder,
 )
 from tests.support.seams import any_lock
@@ -60,10 +61,7 @@ def held() -> LockHandle:
 @pytest.fixture
 def readers() -> list[LockHandle]:
     """Hold the price list by three readers, the first of which is gone."""
-    held = [
-        any_lock(LISTED, shared=True, reentrant=False, timeout=600 + number, user=user).take(0)
-        for number, user in enumerate(("ann", "bob", "cyd"))
-    ]
+    held = read_by(LISTED, "ann", "bob", "cyd")
     age_sharer(LISTED, held[0].token, 60, is_killed=True)
     return held
 
@@ -301,9 +299,9 @@ def test_one_of_several_holders_is_chosen_on_the_page_of_the_lock(
 def test_where_all_live_all_are_chosen_and_one_that_joins_later_keeps_its_share(
     admin_client: Client,
 ) -> None:
-    held = [any_lock("report", shared=True, reentrant=False).take(0) for _ in range(3)]
+    held = read_by("report", "ann", "bob", "cyd")
     question = choose(admin_client, "release", *boxes("report"))
-    later = any_lock("report", shared=True, reentrant=False).take(0)
+    (later,) = read_by("report", "dan")
 
     confirm(admin_client, question)
 

@@ -14,7 +14,13 @@ from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import Inspector, LockInfo, WaiterInfo
 from tests import past
 from tests.admin.pages import HISTORY, LIST, address, info, keys, row, staff, text
-from tests.management.holders import hold_many, hold_since, kill_holder
+from tests.management.holders import (
+    hold_in_each_state,
+    hold_many,
+    hold_since,
+    kill_holder,
+    read_by,
+)
 from tests.settings import caches
 from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
@@ -83,29 +89,17 @@ def test_times_are_in_the_time_zone_that_is_active(admin_client: Client) -> None
     assert re.search(r'title="\d{4}-[^"]* \+0900"', page.content.decode())
 
 
-def hold_one_of_each_kind(server: FakeServer) -> None:
-    client = server.client()
-    for key in ("plain", "late", "gone"):
-        lock(key, timeout=300).take(0)
-        hold_since(key, 600)
-    client.pexpire("lock:late", 100_000)
-    kill_holder("gone")
-    with lock("done", min_hold=125):
-        pass
+@pytest.fixture
+def each_state() -> None:
+    """Have a lock be held in each state."""
+    hold_in_each_state()
     any_lock("report", shared=True, user="ann").take(0)
     any_lock("exports", limit=2, user="bob").take(0)
-    # A lock of another program is listed when somebody has met it.
-    client.set("lock:endless", "their-token")
-    client.set("lock:theirs", "their-token", px=125_000)
-    for name in ("lock:endless", "lock:theirs"):
-        client.zadd("{lock:}:index", {name: 9e15})
 
 
 def test_each_state_is_said_in_words_and_trouble_is_marked(
-    admin_client: Client, fake_server: FakeServer
+    admin_client: Client, each_state: None
 ) -> None:
-    hold_one_of_each_kind(fake_server)
-
     page = admin_client.get(LIST)
 
     for key, said in {
@@ -152,10 +146,8 @@ def test_keys_are_searched_in_any_case_and_states_are_filtered(
 
 
 def test_what_needs_attention_comes_first_or_what_is_first_by_key(
-    admin_client: Client, fake_server: FakeServer
+    admin_client: Client, each_state: None
 ) -> None:
-    hold_one_of_each_kind(fake_server)
-
     page, by_key = admin_client.get(LIST), keys(admin_client.get(LIST, {"o": "key"}))
 
     assert keys(page)[:3] == ["gone", "late", "endless"]
@@ -203,14 +195,10 @@ def test_a_holder_that_was_asked_to_stop_is_told_from_others(admin_client: Clien
 
 
 def test_of_many_readers_the_first_few_are_named(admin_client: Client) -> None:
-    held = [
-        any_lock("report", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
-        for number, user in enumerate(("ann", "bob", "cyd", "dan", "eve"))
-    ]
+    read_by("report", "ann", "bob", "cyd", "dan", "eve")
 
     said = row(admin_client.get(LIST), "report")
 
-    assert len(held) == 5
     assert re.search(r"ann@.*bob@.*cyd@.* and 2 more", said)
     assert "dan@" not in said
 

@@ -10,6 +10,7 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 from django_redis.cache import RedisCache
 from django_redis.exceptions import ConnectionInterrupted
 
@@ -17,9 +18,10 @@ from django_setnx_lock import inspector, lock
 from django_setnx_lock.admin import LockedAdminMixin
 from django_setnx_lock.testing import LockTester
 from example_project.shop.models import Charge, Order
+from tests import databases
 from tests.admin import orders
 from tests.admin.groups import RELEASE
-from tests.admin.orders import Page, Person, while_saving
+from tests.admin.orders import Page, Person, at_once, save_at_once, while_saving
 from tests.admin.pages import messages
 
 if TYPE_CHECKING:
@@ -429,6 +431,59 @@ def test_a_lock_that_saving_does_not_get_keeps_what_was_typed(
         page.refused(customer="Ann Moe")
 
     assert stored(shop.order)[0] == "Ann Lee"
+
+
+# In transactions, and at the same time
+
+
+@pytest.fixture
+def ends(transactional_db: None, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tell of each commit and rollback with ATOMIC_REQUESTS, and of the lock then."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    return databases.journal(monkeypatch, shop.key)
+
+
+def test_with_atomic_requests_the_commit_releases_the_lock(shop: Shop, ends: list[str]) -> None:
+    page = shop.ann.open(shop.order).refused(amount="much")
+    shop.redis.assert_locked(shop.key)
+    ends.clear()
+
+    page.saved(amount="11.00")
+
+    assert ends[0] == "commit default locked"
+    shop.redis.assert_released(shop.key)
+
+
+def test_with_atomic_requests_a_lock_that_is_lost_rolls_back_too(
+    shop: Shop, ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_saving(monkeypatch, lambda _: shop.redis.lost(shop.key, by="bob"))
+
+    shop.ann.open(shop.order).refused(customer="Ann Moe")
+
+    assert stored(shop.order)[0] == "Ann Lee"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_several_who_save_at_once_without_redis_one_has_saved(shop: Shop) -> None:
+    with shop.redis.unreachable():
+        (name,) = save_at_once(shop.order, "ann", "bob", "cyd")
+
+    assert stored(shop.order)[0] == name
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_requests_of_one_person_about_one_row_come_one_after_the_other(shop: Shop) -> None:
+    for _ in range(5):
+        page = shop.ann.open(shop.order)
+        _left, again, problem = at_once(page.leave, lambda: shop.ann.open(shop.order), page.beacon)
+
+        assert again.is_editable
+        assert problem == ""
+        # Whatever came first, the page that is open now has the lock when it says so.
+        assert again.beacon() == ""
+        again.leave()
+        shop.redis.assert_released(shop.key)
 
 
 # Without Redis

@@ -18,7 +18,7 @@ from example_project.shop.models import Order
 from tests import past
 from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import COLOURS, CONFIRM, RELEASE, THEMES, WIDTHS, Browser
-from tests.management.holders import hold_since, kill_holder
+from tests.management.holders import INDEX, hold_in_each_state, read_by
 from tests.servers import FakeServer
 from tests.support.locks import leave_to_who_waits
 from tests.support.seams import any_lock
@@ -70,31 +70,21 @@ def held_lock(operator: Operator) -> None:
 
 
 def several_holders(operator: Operator) -> None:
-    options = {"timeout": 3600, "reentrant": False, "label": "read"}
-    for user in ("ann", "bob", "cyd"):
-        any_lock("report", shared=True, user=user, **options).take(0)
-        any_lock("exports", limit=4, user=user, **options).take(0)
+    read_by("report", "ann", "bob", "cyd")
+    for user in ("ann", "bob"):
+        any_lock("exports", limit=3, user=user, reentrant=False).take(0)
 
 
 def all_kinds(operator: Operator) -> None:
     held_lock(operator)
     several_holders(operator)
-    with lock("done", min_hold=125, label="nightly"):
-        pass
+    hold_in_each_state()
     lock(LONG).take(0)
     client = operator.redis.client()
     client.lpush("lock:letters", "a")
-    client.set("lock:theirs", "their-token", px=50_000)
-    client.set("lock:endless", "their-token")
     leave_to_who_waits(client, "lock:passed", "their-token")
     # As if somebody had waited for them.
-    met = {f"lock:{key}": 9e15 for key in ("theirs", "endless", "passed", "letters")}
-    client.zadd("{lock:}:index", met)
-    for key in ("late", "gone"):
-        any_lock(key, timeout=300, label="nightly import", user="ann").take(0)
-        hold_since(key, 600)
-    client.pexpire("lock:late", 100_000)
-    kill_holder("gone")
+    client.zadd(INDEX, {"lock:passed": 9e15, "lock:letters": 9e15})
 
 
 def two_pages(operator: Operator) -> None:

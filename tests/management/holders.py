@@ -7,7 +7,9 @@ from typing import Any
 
 from django.core.cache import caches
 
-from django_setnx_lock import inspector
+from django_setnx_lock import inspector, lock
+from django_setnx_lock.core import LockHandle
+from tests.support.seams import any_lock
 
 #: What every name in Redis begins with, and where the names are listed.
 PREFIX, INDEX = "lock:", "{lock:}:index"
@@ -47,6 +49,30 @@ def age_sharer(key: str, token: str, seconds: int, *, is_killed: bool = False) -
     if is_killed:
         record = record.replace(_process_of(key), "killed")
     client.hset(name, token, f"{int(fence) - seconds * 1_000_000} {record}")
+
+
+def read_by(key: str, *users: str) -> list[LockHandle]:
+    """Have that lock held by a reader for each of these users, who are shown in this order."""
+    return [
+        any_lock(key, shared=True, reentrant=False, timeout=600 + number, user=user).take(0)
+        for number, user in enumerate(users)
+    ]
+
+
+def hold_in_each_state() -> None:
+    """Have one lock be held, and one each late, of a process that is gone, kept, and of others."""
+    client = client_of()
+    for key in ("plain", "late", "gone"):
+        lock(key, timeout=300).take(0)
+        hold_since(key, 600)
+    client.pexpire("lock:late", 100_000)
+    kill_holder("gone")
+    with lock("done", min_hold=125):
+        pass
+    # A lock of another program is listed when somebody has met it.
+    client.set("lock:endless", "their-token")
+    client.set("lock:theirs", "their-token", px=125_000)
+    client.zadd(INDEX, {"lock:endless": 9e15, "lock:theirs": 9e15})
 
 
 def hold_many(count: int, key: Callable[[int], str] = "k{:05}".format) -> list[str]:
