@@ -90,6 +90,10 @@ def collect(*, quick: bool, is_resumed: bool) -> page.Evidence:
     about, peers, late = parts.find("other locks", partial(other_locks, seconds, quick=quick))
     stormed = parts.find("storms", partial(evidence.storms, FEW_STORMS if quick else ""))
     mutants = parts.find("mutants", partial(evidence.mutants, FEW_MUTANTS if quick else []))
+    if is_resumed:
+        # What was not killed is tried on the code as it is now.
+        for name in [name for name, is_killed in mutants.items() if not is_killed]:
+            mutants |= evidence.mutants([name])
     runs, rules = parts.find("model", model.found)
     return page.Evidence(about, parts.minutes, seconds, runs, rules, stormed, peers, late, mutants)
 

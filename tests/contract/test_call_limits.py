@@ -79,5 +79,6 @@ async def test_a_waiter_that_cannot_listen_any_more_is_back_after_another_limit(
         with Stopwatch() as watch, pytest.raises(LockUnavailable):
             await job.result()
 
-        # One limit to listen, one to ask; with two to ask it were six seconds.
-        assert watch.seconds < 5.7
+        # One limit to listen, one to ask: four seconds. With two to ask it were six, of which the
+        # watch takes off what a busy machine adds.
+        assert watch.seconds < 5
