@@ -40,10 +40,13 @@ def main() -> int:
     parser.add_argument(
         "--resume", action="store_true", help="go on with what a run that was cut off has found"
     )
+    parser.add_argument(
+        "--model-seconds", type=float, default=40, help="for each run of the model (default: 40)"
+    )
     parser.add_argument("--out", type=Path, help="where to write (default: docs/proof.md)")
     options = parser.parse_args()
     out = options.out or (evidence.ROOT / "build/proof.md" if options.quick else PAGE)
-    found = collect(quick=options.quick, is_resumed=options.resume)
+    found = collect(options.model_seconds, quick=options.quick, is_resumed=options.resume)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page.write(found))
     say(f"Written: {os.path.relpath(out)}")
@@ -79,13 +82,17 @@ class Parts:
         return found
 
 
-def collect(*, quick: bool, is_resumed: bool) -> page.Evidence:
+def collect(model_seconds: float, *, quick: bool, is_resumed: bool) -> page.Evidence:
     folder = evidence.ROOT / "build" / ("proof-quick" if quick else "proof")
     parts = Parts(folder, is_resumed=is_resumed)
     chosen = [name for name, run in RUNS.items() if not quick or run.size == "default"]
     # Its searches go on beside the other parts.
     has_model = parts.has("model")
-    model = evidence.Model([] if has_model else chosen, [] if quick or has_model else list(MUTANTS))
+    rules = [] if quick else list(MUTANTS)
+    searched = ([], []) if has_model else (chosen, rules)
+    # A run that is resumed has little else to do.
+    workers = (os.cpu_count() or 1) if is_resumed else 1
+    model = evidence.Model(*searched, model_seconds, workers)
     seconds = 2.0 if quick else 8.0
     about, peers, late = parts.find("other locks", partial(other_locks, seconds, quick=quick))
     stormed = parts.find("storms", partial(evidence.storms, FEW_STORMS if quick else ""))
@@ -94,8 +101,10 @@ def collect(*, quick: bool, is_resumed: bool) -> page.Evidence:
         # What was not killed is tried on the code as it is now.
         for name in [name for name, is_killed in mutants.items() if not is_killed]:
             mutants |= evidence.mutants([name])
-    runs, rules = parts.find("model", model.found)
-    return page.Evidence(about, parts.minutes, seconds, runs, rules, stormed, peers, late, mutants)
+    runs, left_out = parts.find("model", model.found)
+    return page.Evidence(
+        about, parts.minutes, seconds, runs, left_out, stormed, peers, late, mutants
+    )
 
 
 def other_locks(seconds: float, *, quick: bool) -> tuple[dict[str, Any], Peers, LateReleases]:

@@ -20,8 +20,8 @@ from tests.model.runs import MUTANTS, RUNS, explore, is_caught
 from tests.servers import server_kinds
 
 ROOT = Path(__file__).resolve().parents[2]
-# A run of the model goes on for so many states, or seconds, at the most.
-STATES, SECONDS, FEW = 200_000, 40, 60_000
+# How many states of a run of the model are searched at the most, and of one without a rule.
+STATES, FEW = 200_000, 60_000
 OLD = "beside timestamps of older programs"
 SAME = "two that write the same time"
 # The storms of the tests, and what they are called on the page.
@@ -66,13 +66,15 @@ class Stormed(NamedTuple):
 
 
 class Model:
-    """Searches in one process, beside whatever else runs."""
+    """Searches beside whatever else runs, each run for so many ``seconds`` at the most."""
 
-    def __init__(self, names: list[str], rules: list[str]) -> None:
+    def __init__(self, names: list[str], rules: list[str], seconds: float, workers: int) -> None:
         # The bench's own processes are copies of one that does not begin here.
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"))
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"))
         self._rules = [self._pool.submit(leave_out, name) for name in rules]
-        self._runs: list[Future[Searched]] = [self._pool.submit(search, name) for name in names]
+        self._runs: list[Future[Searched]] = [
+            self._pool.submit(search, name, seconds) for name in names
+        ]
         self._runs += [self._pool.submit(search_old), self._pool.submit(search_same)]
 
     def found(self) -> tuple[list[Searched], list[LeftOut]]:
@@ -85,8 +87,8 @@ class Model:
         return runs, rules
 
 
-def search(name: str) -> Searched:
-    found = explore(name, most=STATES, seconds=SECONDS)
+def search(name: str, seconds: float) -> Searched:
+    found = explore(name, most=STATES, seconds=seconds)
     depth = "all" if found.is_complete else f"to depth {found.depth}"
     return Searched(name, RUNS[name].about, found.states, depth, found.wrong)
 

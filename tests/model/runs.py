@@ -382,7 +382,7 @@ MUTANTS = {
     "rouse-ok": Mutant(
         "a shorter lease than the last has the first waiter ask earlier",
         *("lease-shorter", "sleep"),
-        ("acquire", "local roused = rouse(lease)", "local roused"),
+        ("acquire", "token and given, rouse(lease)", "token and given, nil"),
     ),
     "rouse-last": Mutant(
         "that is the one who came last, and is the likeliest to live",
