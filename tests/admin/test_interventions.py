@@ -59,8 +59,8 @@ def held() -> LockHandle:
 
 
 @pytest.fixture
-def readers() -> list[LockHandle]:
-    """Hold the price list by three readers, the first of which is gone."""
+def readers(nobody_looks: None) -> list[LockHandle]:
+    """Hold the price list by three readers, the first of which is gone, and is not renewed."""
     held = read_by(LISTED, "ann", "bob", "cyd")
     age_sharer(LISTED, held[0].token, 60, is_killed=True)
     return held

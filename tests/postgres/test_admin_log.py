@@ -59,7 +59,7 @@ def test_the_history_of_a_lock_with_a_nul_in_its_name_shows_its_releases(admin: 
     assert "Reason: stuck" in text(history)
 
 
-@pytest.mark.urls("tests.admin.test_operator_log")
+@pytest.mark.urls("tests.admin.test_release_action")
 def test_the_action_writes_one_entry_of_the_lock_and_one_of_the_row(admin: Client) -> None:
     group = Group.objects.create(name="ann")
     held = lock(f"group:{group.pk}", note="nul\0note", label="Aufr\udce4umen").take(0)
@@ -76,7 +76,7 @@ def test_the_action_writes_one_entry_of_the_lock_and_one_of_the_row(admin: Clien
     assert of_lock.change_message in text(admin.get(address("history", held.name)))
 
 
-@pytest.mark.urls("tests.admin.test_operator_log")
+@pytest.mark.urls("tests.admin.test_release_action")
 def test_an_entry_that_is_refused_in_a_transaction_costs_no_other(
     admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
