@@ -1076,7 +1076,7 @@ LOCKS = [
     Mutant(
         "listeners hear of a loss whatever on_lost raises",
         f"{CORE}/locks/grant.py",
-        "        finally:\n            # Whatever on_lost raises, as an interrupt.\n",
+        "        finally:  # whatever on_lost raises, as an interrupt\n",
         "        except ZeroDivisionError:\n            pass\n        else:\n",
         "tests/faults/test_renewal_callbacks.py::test_what_is_raised_is_logged_and_ends_no_renewal",
     ),

@@ -9,9 +9,8 @@ from os import getpid, urandom
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from redis import exceptions as redis_exceptions
-
 from .. import clock, events
+from ..connections.backend import ANSWERED, Backend
 from ..connections.failures import unavailable
 from ..errors import LockBusy, LockError, LockUnavailable
 from ..process import holder_here
@@ -24,7 +23,6 @@ from .renewal import renewal_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..connections.backend import Backend
     from ..connections.session import Session
     from ..holder import Holder
     from ..options import Target
@@ -56,18 +54,14 @@ class Attempt:
     ``targets``: all that it may be granted.
     """
 
-    # Whether a request of the token may have been sent twice.
-    was_retried = False
+    was_retried = False  # whether a request of the token may have been sent twice
     # Where a waiter is woken; a thread's is made when it sleeps. Its key, "" for who does not wait.
     _mailbox: ThreadMailbox | LoopMailbox | None = None
     _mailbox_key = ""
-    # Since when the caller waits, and for whom.
-    _waits: tuple[float, Holder | None] | None = None
-    # What was granted to the token.
-    _grants: Sequence[Grant] = ()
+    _waits: tuple[float, Holder | None] | None = None  # since when the caller does, for whom
+    _grants: Sequence[Grant] = ()  # to the token
     _failures = 0  # to listen, in a row
-    # Whether the last answer was that somebody else has it, to who has no place in the queue.
-    _was_refused = False
+    _was_refused = False  # without a place in the queue
 
     def __init__(self, target: Target, session: Session, owner: Owner, token: str | None) -> None:
         self.target = target
@@ -227,9 +221,7 @@ class Attempt:
             seconds, request = min(seconds, _FIRST), self._request()
         try:
             value = await mailbox.wait(self.token, seconds, request)
-        except redis_exceptions.LockError:
-            raise  # of a handler of a signal
-        except redis_exceptions.RedisError as error:
+        except ANSWERED as error:
             # Asking shows whether the server is there, once, as this has taken a limit.
             self._failures += 1
             self.session.close_idle()

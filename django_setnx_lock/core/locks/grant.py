@@ -151,8 +151,7 @@ class Grant:
             scope.cancel()
         try:
             self.notify_of_trouble(is_lost=True)
-        finally:
-            # Whatever on_lost raises, as an interrupt.
+        finally:  # whatever on_lost raises, as an interrupt
             events.LOST.tell(**self.about(), error=error)
             self.notify_of_end(error)
         return error
