@@ -101,6 +101,7 @@ def collect(model_seconds: float, *, quick: bool, is_resumed: bool) -> page.Evid
         # What was not killed is tried on the code as it is now.
         for name in [name for name, is_killed in mutants.items() if not is_killed]:
             mutants |= evidence.mutants([name])
+    about["resumed"] = is_resumed
     runs, left_out = parts.find("model", model.found)
     return page.Evidence(
         about, parts.minutes, seconds, runs, left_out, stormed, peers, late, mutants

@@ -97,13 +97,17 @@ def heading(evidence: Evidence) -> str:
     about, violations = evidence.about, evidence.violations()
     packages = ", ".join(f"{name} {number}" for name, number in about["packages"].items())
     killed = sum(evidence.mutants.values())
+    sittings = " in several sittings" if about.get("resumed") else ""
     verdict = "**No violation was found.**"
     if violations:
         verdict = "**Violations:**\n\n" + "\n".join(f"- {each}" for each in violations)
     return f"""# Proof
 
-`make proof` wrote this page: {about["when"]}, {evidence.minutes:.0f} minutes, {about["machine"]};
-{about["server"]}, {about["python"]}, Django {about["django"]}, {packages}.
+`make proof` wrote this page: {about["when"]}, {evidence.minutes:.0f} minutes{sittings}, {
+        about["machine"]
+    },
+load average {about["load_at_start"]:.0f} as it began; {about["server"]}, {about["python"]},
+Django {about["django"]}, {packages}.
 
 {verdict}
 
@@ -148,7 +152,7 @@ def searched(promise: Promise, evidence: Evidence) -> str:
             for rule in evidence.rules
         )
         words = ", ".join(f"*{word}*" for word in promise.properties)
-        said.append(f"{words} in each state, which breaks without each of {rules} rules")
+        said.append(f"{words} in each state; rules without which it breaks: {rules}")
     if promise.runs:
         runs = [run for run in evidence.runs if re.search(promise.runs, run.name)]
         whole = sum(run.depth == "all" for run in runs)
@@ -162,7 +166,8 @@ def injected(promise: Promise, evidence: Evidence) -> str:
         return ""
     names = [storm.name for storm in evidence.storms if storm.found]
     names += [STORMS[kind].about for kind in evidence.peers[OURS.title]]
-    return "; ".join(name for name in names if re.search(promise.storms, name))
+    found = [name for name in names if re.search(promise.storms, name)]
+    return "; ".join(dict.fromkeys(found))
 
 
 def others(evidence: Evidence) -> str:
@@ -213,7 +218,7 @@ def model(evidence: Evidence) -> str:
         (run.name, run.about, f"{run.states:,}", run.wrong or run.depth) for run in evidence.runs
     ]
     return (
-        "Each run searches every order of events, with the shipped scripts. Of "
-        f"{len(evidence.rules)} rules, each left out by itself, {caught} are missed: a property"
-        " breaks.\n\n" + table(("run", "what goes wrong in it", "states", "searched"), rows)
+        "Each run searches every order of events, with the shipped scripts, for a limited time."
+        f" Without any one of {len(evidence.rules)} rules a property breaks: found for {caught}."
+        "\n\n" + table(("run", "what goes wrong in it", "states", "searched"), rows)
     )

@@ -51,7 +51,7 @@ PROMISES = (
         "A write with a stale fence is refused by the database",
         "fencing",
         "contrib/fencing",
-        storms="fence|stopped",
+        storms="a fence|are stopped",
     ),
     Promise(
         "A lock outlives its transaction, and a lost one rolls it back",

@@ -25,7 +25,7 @@ def found(**others: Any) -> page.Evidence:
     broken = [CONTROL.title, "redis-py", "sherlock"]
     peers = {row.title: {"calm": BROKEN if row.title in broken else CALM} for row in ROWS}
     facts: dict[str, Any] = {
-        "about": {**about, "django": "5.2", "packages": {}},
+        "about": {**about, "django": "5.2", "packages": {}, "load_at_start": 0.5},
         "minutes": 1,
         "seconds": 1,
         "runs": [evidence.Searched("plain", "nothing goes wrong", 10, "all", "")],
@@ -159,3 +159,10 @@ def test_the_lines_of_the_mutants_are_read() -> None:
     )
 
     assert evidence.read_mutants(said) == {"a": True, "b, for c": False}
+
+
+def test_the_page_in_the_docs_names_every_promise() -> None:
+    text = ROOT.joinpath("docs/proof.md").read_text()
+
+    assert {promise.text for promise in PROMISES if promise.text not in text} == set()
+    assert "`make proof` wrote this page" in text
