@@ -34,10 +34,13 @@ if TYPE_CHECKING:
 
 
 def test_a_lock_lives_under_the_prefix_in_redis(fake_server: FakeServer) -> None:
-    with lock("order:42") as held:
+    one = lock("order:42")
+    with one as held:
         assert fake_server.client().get("lock:order:42") == held.token.encode()
+        assert (one.token, one.fence) == (held.token, held.fence)
 
-    assert isinstance(lock("order:42"), RedisLock)
+    assert (one.token, one.fence) == (None, None)
+    assert isinstance(one, RedisLock)
     assert not fake_server.client().exists("lock:order:42")
 
 
