@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 SERVICE = "shop"
 PAGE = Path(__file__).parents[2].joinpath("docs", "redis.md").read_text()
-# How long the primary is not heard of before it is taken to be down, in ms.
+# How long a primary that is to fail over is not heard of before it is taken to be down, in ms.
 DOWN_AFTER = 1000
+# On a busy machine a primary is silent for seconds.
+_NEVER_DOWN = 600_000
 # Settings of the tests for programs that they start, and where those find the Sentinels.
 SETTINGS, VARIABLE = "tests.redis.sentinel_settings", "TEST_SENTINELS"
 
@@ -127,21 +129,21 @@ def watched(binary: str, replicas: int = 1) -> Iterator[Watched]:
         primary = stack.enter_context(RealServer(binary))
         option = ("--replicaof", "127.0.0.1", str(primary.port))
         followers = [stack.enter_context(RealServer(binary, *option)) for _ in range(replicas)]
-        ports = [stack.enter_context(sentinel_of(primary)) for _ in range(3)]
+        ports = [stack.enter_context(sentinel_of(primary, DOWN_AFTER)) for _ in range(3)]
         found = Watched(primary, followers, ports)
         eventually(found.settles, 30)
         yield found
 
 
 @contextlib.contextmanager
-def sentinel_of(primary: RealServer) -> Iterator[int]:
+def sentinel_of(primary: RealServer, down_after: int = _NEVER_DOWN) -> Iterator[int]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sentinel-", dir=IN_MEMORY) as folder:
         settings = Path(folder, "sentinel.conf")
         settings.write_text(
             f"bind 127.0.0.1\nport {port}\n"
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 2\n"
-            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}\n"
+            f"sentinel down-after-milliseconds {SERVICE} {down_after}\n"
             f"sentinel failover-timeout {SERVICE} 10000\n"
         )
         tie = [sys.executable, "-ISc", TIED_TO_ITS_STARTER, str(os.getpid())]

@@ -332,7 +332,6 @@ def test_d017_a_primary_that_a_sentinel_names_is_to_be_protected_from_being_the_
         with override_settings(
             DJANGO_REDIS_CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory"
         ):
-            # On a busy machine a Sentinel takes the primary for down, for a moment.
             eventually(lambda: bad(found(caches={"locks": by_name})) == {})
             with RealServer(any_binary(), "--replicaof", "127.0.0.1", str(real_server.port)):
                 eventually(lambda: real_server.client().info()["connected_slaves"])
