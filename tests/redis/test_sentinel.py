@@ -96,6 +96,7 @@ def test_who_waits_has_the_locks_when_the_primary_is_back_empty(
 def test_connections_are_kept_while_no_sentinel_answers(
     primary: RealServer, monkeypatch: pytest.MonkeyPatch, driver: Driver
 ) -> None:
+    primary.flush()
     seams.ask_sentinels_always(monkeypatch)
 
     async def work() -> None:
