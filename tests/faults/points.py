@@ -150,6 +150,9 @@ class Points:
                 work()
         self.passed.append(step)
         if len(self.passed) == self._at:
+            if isinstance(self._error, BaseException):
+                # What it was raised through before would be kept, with its connections.
+                self._error.__traceback__ = self._error.__context__ = None
             raise self._error
 
 

@@ -119,7 +119,10 @@ class Forked(Speaks):
 
     def has_ended(self, within: float) -> bool:
         """Whether it has ended ``within`` so many seconds."""
-        return self.returncode is not None or bool(select.select([self._told], [], [], within)[0])
+        told = select.poll()
+        if self.returncode is None:
+            told.register(self._told, select.POLLIN)
+        return self.returncode is not None or bool(told.poll(1000 * within))
 
     def wait(self, timeout: float = SECONDS) -> int:
         """Return its status when it has ended, as subprocess has it."""
