@@ -999,8 +999,8 @@ LOCKS = [
     Mutant(
         "a check of certificates that is off is none to do without in asyncio",
         f"{CORE}/connections/connection.py",
-        '(value or "_ocsp" not in name)',
-        '(value or not name.startswith("ssl_validate_ocsp"))',
+        '(value is None or (not value and "_ocsp" in name))',
+        '(not value and "_validate_ocsp" in name)',
         "tests/redis/test_connections.py::test_a_lock_works_over_tls",
     ),
     Mutant(

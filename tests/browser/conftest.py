@@ -109,11 +109,11 @@ class Browser:
         """Run ``script`` in the page; return what it returns."""
         return self._driver.execute_script(script)
 
-    def show(self, width: int, theme: str) -> None:
+    def show(self, width: int, theme: str, height: int = 800) -> None:
         """Show the page so wide, and as to one who prefers that theme: ``light`` or ``dark``."""
         from selenium.webdriver.support.wait import WebDriverWait
 
-        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
@@ -147,6 +147,8 @@ class Browser:
             # Themes differ in colours alone, and widths in none.
             for theme in THEMES if of_colour and width == WIDTHS[-1] else THEMES[:1]:
                 self.show(width, theme)
+                # A bar that stays in sight is to cover nothing that can be scrolled from under it.
+                self.show(width, theme, self.run("return document.documentElement.scrollHeight"))
                 rules = first if theme == THEMES[0] else COLOURS
                 results = axe.run(options={"runOnly": rules, "resultTypes": ["violations"]})
                 for one in results["violations"]:

@@ -224,8 +224,9 @@ def aio_connection_of(kind: type, /, **options: Any) -> Any:
     settings = {
         name: value
         for name, value in options.items()
-        # A check that is off is nothing to do without.
-        if name not in _OF_THREADS and (value or "_ocsp" not in name)
+        # What is not set, and a check that is off, is nothing to do without.
+        if name not in _OF_THREADS
+        and not (name.startswith("ssl_") and (value is None or (not value and "_ocsp" in name)))
     }
     settings["retry"] = AioRetry(NoBackoff(), 0)
     if isinstance(settings.get("redis_connect_func"), _OnConnect):
