@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.real]
+# Each starts several programs.
+pytestmark = [pytest.mark.unmeasured, pytest.mark.real, pytest.mark.matrix]
 
 PAGE = (ROOT / "docs" / "cookbook.md").read_text()
 SECTIONS = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
@@ -316,13 +317,11 @@ def test_a_recipe_does_what_it_says(project: Project, title: str) -> None:
     assert found_by(project, title, locked=True) == PROGRAMS[title].expected
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("title", [title for title in PROGRAMS if "rate" not in title])
 def test_without_its_lock_a_recipe_goes_wrong(project: Project, title: str) -> None:
     assert found_by(project, title, locked=False) == PROGRAMS[title].fault
 
 
-@pytest.mark.matrix
 def test_the_database_refuses_the_write_of_a_process_that_knows_of_no_loss(
     project: Project,
 ) -> None:
@@ -340,7 +339,6 @@ def test_turns_of_an_api_are_far_enough_apart(project: Project) -> None:
     assert pause > 0.198
 
 
-@pytest.mark.matrix
 def test_without_turns_requests_come_together(project: Project) -> None:
     *counts, pause = found_by(project, "The rate of an API", locked=False)
 
@@ -348,7 +346,6 @@ def test_without_turns_requests_come_together(project: Project) -> None:
     assert pause < 0.198
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_nothing_is_done_while_redis_is_away(
     project: Project, real_server: RealServer, title: str
@@ -417,7 +414,6 @@ def test_of_two_pods_one_works(project: Project, real_server: RealServer) -> Non
     assert begun(real_server) == 1
 
 
-@pytest.mark.matrix
 def test_a_pod_that_is_deleted_lets_the_next_one_work(
     project: Project, real_server: RealServer
 ) -> None:
@@ -471,7 +467,6 @@ UNLOCKED = {
 }
 
 
-@pytest.mark.matrix
 def test_without_the_lock_every_host_runs_the_job(
     project: Project, real_server: RealServer
 ) -> None:
@@ -483,7 +478,6 @@ def test_without_the_lock_every_host_runs_the_job(
     assert "2" in real_server.admin.lrange("met", 0, -1)
 
 
-@pytest.mark.matrix
 def test_without_the_lock_both_pods_work(project: Project, real_server: RealServer) -> None:
     command, count = re.subn(UNLOCKED[POD], "", " ".join(pod_command()))
     pods = [project.start(*command.split()) for _ in range(2)]
@@ -493,7 +487,6 @@ def test_without_the_lock_both_pods_work(project: Project, real_server: RealServ
     assert "2" in real_server.admin.lrange("met", 0, -1)
 
 
-@pytest.mark.matrix
 def test_without_the_lock_two_imports_run_at_once(
     project: Project, real_server: RealServer
 ) -> None:
@@ -510,7 +503,6 @@ def test_without_the_lock_two_imports_run_at_once(
     assert "2" in real_server.admin.lrange("met", 0, -1)
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("title", sorted(COMMANDS))
 def test_no_job_starts_while_redis_is_away(
     project: Project, real_server: RealServer, title: str

@@ -48,7 +48,13 @@ def cut(server: RealServer) -> None:
 # Nothing goes wrong
 
 
-@pytest.mark.parametrize("kinds", [["django", "redis-py"], ["several"]], ids=" and ".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(["django", "redis-py"], id="django and redis-py"),
+        pytest.param(["several"], id="several", marks=pytest.mark.matrix),
+    ],
+)
 def test_processes_exclude_each_other(
     real_server: RealServer, tmp_path: Path, kinds: list[str]
 ) -> None:
@@ -304,7 +310,10 @@ def test_one_server_that_comes_back_empty_has_two_until_the_first_hears_of_it(
     assert all(double.seconds <= LEASE for double in found.doubles)
 
 
-@pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=[STORM, ALONE])])
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(4.0, marks=pytest.mark.matrix), pytest.param(30.0, marks=[STORM, ALONE])],
+)
 def test_a_cluster_whose_slot_moves_has_one_holder_and_loses_no_lock(
     tmp_path: Path, seconds: float
 ) -> None:
