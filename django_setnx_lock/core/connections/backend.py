@@ -214,7 +214,9 @@ class Blocking(Backend):
             line = session.idle.pop()
             line.send_packed_command((request.pack(),), check_health=False)
             value = line.read_response(disconnect_on_error=False)
-        except IndexError:
+        except IndexError as error:
+            # Without its frames, too: the fake keeps it as long as a connection that is made now.
+            error.with_traceback(None)
             return await super().at_once(session, request, sent, undo)
         except ANSWERED as error:
             # Without its frames, which refer to it: they hold the session and the connection.
