@@ -151,7 +151,7 @@ def test_a_holder_of_locks_on_two_servers_lives_on_both(real_server: RealServer)
         RealServer(any_binary()) as other,
         holding(real_server, other, keys=("long",), faster=FASTER),
     ):
-        # Longer than what is said once lasts: it begins after a second at most, and lasts for three.
+        # Longer than the first lasts, which is said after a second at most: three.
         end = time.monotonic() + 6
         while time.monotonic() < end:
             for server in (real_server, other):
