@@ -142,8 +142,11 @@ def given_the_lock(
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("keys", "error"),
-    [("a", KeyboardInterrupt()), ("abc", KeyboardInterrupt()), ("a", LockBusy("busy", key="b"))],
-    ids=["a", "abc", "a-LockBusy"],
+    [
+        pytest.param("a", KeyboardInterrupt(), id="a"),
+        pytest.param("abc", KeyboardInterrupt(), id="abc", marks=pytest.mark.matrix),
+        pytest.param("a", LockBusy("busy", key="b"), id="a-LockBusy", marks=pytest.mark.matrix),
+    ],
 )
 @pytest.mark.parametrize("step", ["sleep", "can_read"])
 def test_a_waiter_that_is_interrupted_at_any_step_keeps_nobody_behind_it_waiting(
