@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import re
+import selectors
 import signal
 import sys
 import threading
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     import pytest
 
 T = TypeVar("T")
+
+
+def readable(*files: Any, within: float | None = None) -> list[Any]:
+    """Return which of ``files`` can be read within so many seconds.
+
+    select.select() refuses a file whose number is over 1,023.
+    """
+    with selectors.DefaultSelector() as selector:
+        for each in files:
+            selector.register(each, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(within)]
 
 
 def fork_in_c() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from django_setnx_lock.core import RedisLock
+from tests.processes import readable
 from tests.servers import ONCE
 from tests.support.seams import release_each, take_each
 
@@ -60,7 +60,7 @@ def _relay(client: socket.socket, server: socket.socket) -> None:
     to = {client: server, server: client}
     with client, server, contextlib.suppress(OSError):
         while True:
-            for one in select.select([client, server], [], [])[0]:
+            for one in readable(client, server):
                 data = one.recv(1 << 12)
                 if not data:
                     return

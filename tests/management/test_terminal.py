@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import State
 from tests.management.conftest import CHECKOUT, COMMAND
 from tests.management.forking import Forked, Forking
-from tests.processes import eventually
+from tests.processes import eventually, readable
 from tests.servers import RealServer
 from tests.support import programs
 from tests.support.seams import SAYS_WHEN_ENDED
@@ -93,7 +92,7 @@ class Console:
         self.process.wait(timeout=SECONDS)
 
     def _read(self, seconds: float) -> bool:
-        if not select.select([self.fd], [], [], seconds)[0]:
+        if not readable(self.fd, within=seconds):
             return False
         try:
             data = os.read(self.fd, 4096)

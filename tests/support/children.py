@@ -6,12 +6,13 @@ import contextlib
 import faulthandler
 import json
 import os
-import select
 import signal
 import time
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any
+
+from tests.processes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,12 +54,12 @@ class Child:
 
     def hear(self) -> Any:
         """Return what it says next."""
-        readable, _, _ = select.select([self._said], [], [], DEADLINE)
-        if not readable:
+        heard = readable(self._said, within=DEADLINE)
+        if not heard:
             # It says on stderr where it stands.
             os.kill(self.pid, signal.SIGUSR2)
             time.sleep(0.5)
-        assert readable, "the child says nothing"
+        assert heard, "the child says nothing"
         line = self._said.readline()
         assert line, "the child has ended"
         said = json.loads(line)
