@@ -122,6 +122,8 @@ class Browser:
             f" && matchMedia('(prefers-color-scheme: {theme})').matches"
         )
         WebDriverWait(self._driver, 20).until(lambda driver: driver.execute_script(shown))
+        # The page hears of its new size as it is drawn.
+        self._driver.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
 
     def narrower(self) -> list[int]:
         """Return the widths of the screen that the page is wider than."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import socket
 import ssl
-import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import INDEX, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 REAL = pytest.mark.real
 drivers = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
@@ -59,49 +59,45 @@ def listening(client: redis.Redis) -> bool:
     return any("b" in str(one["flags"]) for one in clients)
 
 
-def pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    try:
+        while data := await source.read(1 << 16):
+            target.write(data)
+            await target.drain()
+    except OSError:
+        pass
+    finally:
+        target.transport.abort()
 
 
 @contextlib.contextmanager
 def tls_before(port: int) -> Iterator[int]:
-    """Speak TLS on a port of its own for a server that was built without it."""
+    """Speak TLS on a port of its own for a server that was built without it.
+
+    In one thread: OpenSSL garbles what one thread reads while another writes.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
-    listener = socket.create_server(("127.0.0.1", 0))
-    pairs: list[socket.socket] = []
+    serving: Future[tuple[int, Callable[[], object]]] = Future()
 
-    def serve() -> None:
-        while True:
-            plain, _ = listener.accept()
-            plain.settimeout(5)
-            try:
-                client = context.wrap_socket(plain, server_side=True)
-            except OSError:
-                plain.close()
-                continue
-            client.settimeout(None)
-            server = socket.create_connection(("127.0.0.1", port))
-            pairs.extend([client, server])
-            for ends in ((client, server), (server, client)):
-                threading.Thread(target=pump, args=ends, daemon=True).start()
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, requests), pump(answers, writer))
 
-    def serve_until_closed() -> None:
-        with contextlib.suppress(OSError):
-            serve()
+    async def serve() -> None:
+        server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        name = server.sockets[0].getsockname()
+        serving.set_result((name[1], lambda: loop.call_soon_threadsafe(end.set)))
+        await end.wait()
+        server.close()
 
-    serving = threading.Thread(target=serve_until_closed, daemon=True)
-    serving.start()
-    yield listener.getsockname()[1]
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    # Whoever has just come is let in first.
-    serving.join(10)
-    for end in pairs:
-        end.close()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, serve())
+        its_port, end = serving.result(10)
+        yield its_port
+        end()
+        running.result(10)
 
 
 @pytest.fixture
