@@ -82,12 +82,6 @@ class Checkout:
         started = self.directory / "started"
         return len(started.read_text().split()) if started.exists() else 0
 
-    def change(self, old: str, new: str) -> None:
-        """Change the copy's embedded.py, to take a guarantee out."""
-        module = self.directory / "example_project" / "embedded.py"
-        assert module.read_text().count(old) == 1
-        module.write_text(module.read_text().replace(old, new))
-
     def run(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start this Python in the copy, in a session of its own, with no settings from here."""
         kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
 
+from example_project.caches import database_url
 from tests.processes import eventually
 from tests.servers import free_port
 
@@ -36,6 +39,13 @@ def visit(port: int) -> str:
         return ""
 
 
+def run(checkout: Checkout, *words: str) -> tuple[int, str]:
+    """Run a command to its end; return its status and what it says."""
+    process = checkout.run(*words, stdout=subprocess.PIPE)
+    said, _ = process.communicate(timeout=30)
+    return process.returncode, said
+
+
 FURTHER = ("--help", "makemigrations --check --dry-run")
 
 
@@ -43,11 +53,9 @@ FURTHER = ("--help", "makemigrations --check --dry-run")
     "command", ["check", *(pytest.param(one, marks=pytest.mark.matrix) for one in FURTHER)]
 )
 def test_a_command_that_needs_no_server_starts_none(checkout: Checkout, command: str) -> None:
-    process = checkout.run("-W", "error", "manage.py", *command.split(), stdout=subprocess.PIPE)
+    status, said = run(checkout, "-W", "error", "manage.py", *command.split())
 
-    said, _ = process.communicate(timeout=30)
-
-    assert process.returncode == 0, said
+    assert status == 0, said
     assert checkout.starts == 0
 
 
@@ -58,11 +66,7 @@ def test_the_caches_are_two_databases_of_the_embedded_server(checkout: Checkout)
         "caches['locks'].set('b', 2); caches['default'].clear(); "
         "print(caches['default'].get('a'), caches['locks'].get('b'))"
     )
-    process = checkout.run("manage.py", "shell", "-v0", "-c", code, stdout=subprocess.PIPE)
-
-    said, _ = process.communicate(timeout=30)
-
-    assert said == "None 2\n"
+    assert run(checkout, "manage.py", "shell", "-v0", "-c", code) == (0, "None 2\n")
     assert checkout.starts == 1
     eventually(checkout.is_gone)
 
@@ -71,13 +75,49 @@ def test_the_caches_are_two_databases_of_the_embedded_server(checkout: Checkout)
 def test_a_missing_server_is_one_message(checkout: Checkout) -> None:
     checkout.server.unlink()
     code = "from django.core.cache import cache; cache.get('a')"
-    process = checkout.run("manage.py", "shell", "-v0", "-c", code, stdout=subprocess.PIPE)
 
-    said, _ = process.communicate(timeout=30)
+    status, said = run(checkout, "manage.py", "shell", "-v0", "-c", code)
 
-    assert process.returncode == 1
+    assert status == 1
     assert said.startswith("There is no Redis or Valkey server here.")
     assert said.count("\n") == 1
+
+
+@pytest.mark.matrix
+def test_the_shop_is_tested_without_redis(checkout: Checkout) -> None:
+    status, said = run(checkout, "-W", "error", "manage.py", "test", "example_project")
+
+    assert status == 0, said
+    assert "Ran 7 tests" in said
+    assert checkout.starts == 0
+
+
+@pytest.mark.matrix
+def test_the_line_in_the_readme_imports(checkout: Checkout) -> None:
+    readme = (checkout.directory / "example_project" / "README.md").read_text()
+    line = re.search(r"\$ python (.* import_orders .*)", readme)
+    assert line is not None
+    words = [sys.executable if word == "python" else word for word in line[1].split()]
+    run(checkout, "manage.py", "migrate", "-v0")
+
+    assert run(checkout, *words) == (0, "6 added, 0 known before.\n")
+    eventually(checkout.is_gone)
+
+
+@pytest.mark.parametrize(
+    ("server", "number", "expected"),
+    [
+        ("unix:///run/x/redis.sock", 0, "unix:///run/x/redis.sock?db=0"),
+        ("unix:///run/x/redis.sock", 1, "unix:///run/x/redis.sock?db=1"),
+        ("redis://:pa%2Fss@h:6379", 1, "redis://:pa%2Fss@h:6379?db=1"),
+        ("redis://h:6379/5", 1, "redis://h:6379/5?db=6"),
+        ("redis://h?db=2&health_check_interval=3", 1, "redis://h?db=3&health_check_interval=3"),
+    ],
+)
+def test_a_cache_s_database_is_counted_from_the_one_named(
+    server: str, number: int, expected: str
+) -> None:
+    assert database_url(server, number) == expected
 
 
 @pytest.mark.matrix

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import pytest
 
 from example_project import server
 from example_project.server import ServerError, answers, find_binaries, launch
-from tests.processes import eventually, is_running
+from tests.processes import is_running
 from tests.servers import any_binary
 
 if TYPE_CHECKING:
@@ -46,8 +45,11 @@ def test_the_binary_of_the_wheel_comes_before_those_on_path(
     assert list(found.values()) == [embedded, valkey_server, redis_server]
 
 
-def test_a_server_answers_on_its_socket_and_persists_nothing(tmp_path: Path, program: str) -> None:
-    process = launch(program, tmp_path)
+@pytest.mark.parametrize("options", [(), ("--requirepass", "secret")], ids=["plain", "password"])
+def test_a_server_answers_on_its_socket_and_persists_nothing(
+    tmp_path: Path, program: str, options: tuple[str, ...]
+) -> None:
+    process = launch(program, tmp_path, *options)
 
     said = answers(tmp_path / "redis.sock")
     process.terminate()
@@ -56,16 +58,6 @@ def test_a_server_answers_on_its_socket_and_persists_nothing(tmp_path: Path, pro
     assert said
     assert os.listdir(tmp_path) == ["log"]
     assert not answers(tmp_path / "redis.sock")
-
-
-def test_a_server_that_wants_a_password_answers(tmp_path: Path, program: str) -> None:
-    process = launch(program, tmp_path, "--requirepass", "secret")
-
-    said = answers(tmp_path / "redis.sock")
-    process.kill()
-    process.wait(timeout=10)
-
-    assert said
 
 
 def test_a_refused_option_is_told_at_once(tmp_path: Path, program: str) -> None:
@@ -87,26 +79,3 @@ def test_a_server_that_never_answers_is_given_up(
         launch(str(deaf), tmp_path)
 
     assert not is_running(int(str(caught.value).split()[-1]))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
-def test_a_server_dies_with_a_starter_that_is_killed(tmp_path: Path, program: str) -> None:
-    code = (
-        "import sys, pathlib; from example_project.server import launch; "
-        "server = launch(sys.argv[1], pathlib.Path(sys.argv[2])); "
-        "print(server.pid, flush=True); sys.stdin.read()"
-    )
-    starter = subprocess.Popen(
-        [sys.executable, "-c", code, program, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert starter.stdout is not None
-    pid = int(starter.stdout.readline())
-    before = is_running(pid)
-
-    starter.kill()
-    starter.communicate(timeout=10)
-
-    assert before
-    eventually(lambda: not is_running(pid))

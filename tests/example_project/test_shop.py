@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import io
 import re
 import threading
@@ -8,21 +7,17 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib import admin
 from django.contrib.messages import get_messages
 from django.core.management import CommandError, call_command
 from django.test import Client
-from django.urls import include, path, reverse
 from django.utils import timezone
 
 from django_setnx_lock import lock
-from example_project.shop import payments, urls
+from example_project.shop import payments
 from example_project.shop.models import Order
 from example_project.tour.browser import Answer, Browser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django.live_server_helper import LiveServer
 
     from tests.servers import RealServer
@@ -32,25 +27,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls("example_project.urls")]
 JSON = {"accept": "application/json"}
 
 
-def without_lock(view: Any) -> Any:
-    """Return a view of the shop that takes no lock, and has a fence all the same."""
-
-    def unlocked(request: Any, **kwargs: Any) -> Any:
-        request.lock = 1
-        return inspect.unwrap(view)(request, **kwargs)
-
-    return unlocked
-
-
-# This module as an URLconf has the shop without its locks.
-unlocked = [
-    path(str(one.pattern), without_lock(one.callback), name=one.name) for one in urls.urlpatterns
-]
-urlpatterns = [path("", include((unlocked, "shop"))), path("admin/", admin.site.urls)]
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the payment provider answer at once."""
     monkeypatch.setattr(payments, "await_answer", lambda: None)
 
@@ -66,7 +44,6 @@ def charges(order: Order) -> int:
     return order.charges.count()
 
 
-@pytest.mark.usefixtures("at_once")
 def test_a_payment_charges_once_and_notes_who_paid(order: Order, admin_client: Client) -> None:
     answer = admin_client.post(f"/orders/{order.pk}/pay/", headers=JSON)
 
@@ -77,7 +54,6 @@ def test_a_payment_charges_once_and_notes_who_paid(order: Order, admin_client: C
     assert charges(order) == 1
 
 
-@pytest.mark.usefixtures("at_once")
 def test_a_paid_order_is_not_charged_again(order: Order, client: Client) -> None:
     client.post(f"/orders/{order.pk}/pay/", headers=JSON)
 
@@ -88,7 +64,6 @@ def test_a_paid_order_is_not_charged_again(order: Order, client: Client) -> None
     assert charges(order) == 1
 
 
-@pytest.mark.usefixtures("at_once")
 def test_a_refunded_order_can_be_paid_again(order: Order, client: Client) -> None:
     client.post(f"/orders/{order.pk}/pay/")
 
@@ -120,7 +95,6 @@ def test_a_look_at_the_payment_address_takes_no_lock(order: Order, client: Clien
     assert answer.status_code == 405
 
 
-@pytest.mark.usefixtures("at_once")
 def test_the_form_on_the_front_page_pays_and_comes_back(order: Order) -> None:
     client = Client(enforce_csrf_checks=True)
     page = client.get("/").content.decode()
@@ -145,44 +119,65 @@ def test_the_front_page_shows_a_double_charge(order: Order, client: Client) -> N
     assert "charged 2 times" in page
 
 
+def act(client: Client, action: str, orders: list[Order], **fields: str) -> Any:
+    chosen = {"action": action, "_selected_action": [one.pk for one in orders], **fields}
+    return client.post("/admin/shop/order/", chosen)
+
+
+def test_an_order_that_is_being_paid_is_not_marked_as_paid(
+    order: Order, admin_client: Client
+) -> None:
+    other = Order.objects.create(number="1002", customer="Ada", amount=42)
+    with lock(f"order:{order.pk}", label="view pay"):
+        answer = act(admin_client, "mark_paid", [order, other])
+
+    said = [str(one) for one in get_messages(answer.wsgi_request)]
+    assert said[0] == "1 order marked as paid."
+    assert said[1].startswith("1 order was skipped: Order 1001")
+    assert "view pay" in said[1]
+    assert [one.paid_by for one in Order.objects.all()] == ["", "invoice, admin"]
+
+
+def test_the_lock_of_a_selected_order_can_be_released(order: Order, admin_client: Client) -> None:
+    held, action = lock(f"order:{order.pk}").take(0), "release_locks_of_selected"
+
+    question = act(admin_client, action, [order])
+    act(admin_client, action, [order], post="yes", seen=question.context["seen"])
+
+    assert not held.owned()
+
+
 def test_an_empty_shop_says_how_to_get_orders(client: Client) -> None:
     page = client.get("/").content.decode()
 
     assert "import_orders" in page
 
 
-@pytest.mark.usefixtures("at_once")
-def test_an_order_that_a_later_holder_has_written_is_neither_charged_nor_paid(
-    order: Order, client: Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", ["pay", "refund"])
+def test_what_a_later_holder_has_written_stands(
+    order: Order, client: Client, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
+    if change == "refund":
+        client.post(f"/orders/{order.pk}/pay/")
+    before = charges(order)
+
     def be_overtaken() -> None:
         Order.objects.filter(pk=order.pk).update(fence=2**62, paid_by="later")
 
+    if change == "refund":
+        be_overtaken()
     monkeypatch.setattr(payments, "await_answer", be_overtaken)
 
-    answer = client.post(f"/orders/{order.pk}/pay/", headers=JSON)
+    answer = client.post(f"/orders/{order.pk}/{change}/", headers=JSON)
 
     order.refresh_from_db()
     assert answer.status_code == 503
     assert "Retry-After" not in answer.headers
-    assert (order.paid_by, order.paid_at) == ("later", None)
-    assert charges(order) == 0
+    assert order.paid_by == "later"
+    assert (order.paid_at is None) == (change == "pay")
+    assert charges(order) == before
 
 
-@pytest.mark.usefixtures("at_once")
-def test_an_order_that_a_later_holder_has_written_is_not_refunded(
-    order: Order, client: Client
-) -> None:
-    client.post(f"/orders/{order.pk}/pay/")
-    Order.objects.update(fence=2**62)
-
-    answer = client.post(f"/orders/{order.pk}/refund/", headers=JSON)
-
-    assert answer.status_code == 503
-    assert charges(order) == 1
-
-
-@pytest.mark.usefixtures("at_once")
 def test_the_counter_pays_once(order: Order) -> None:
     said = io.StringIO()
 
@@ -194,19 +189,18 @@ def test_the_counter_pays_once(order: Order) -> None:
         call_command("pay_order", str(order.pk), stdout=said)
 
 
-@pytest.mark.usefixtures("at_once")
-def test_the_counter_is_refused_what_a_later_holder_has_written(order: Order) -> None:
+@pytest.mark.parametrize(
+    ("number", "why"), [("1001", "refused: nothing of"), ("4711", "does not exist")]
+)
+def test_the_counter_says_why_it_cannot_pay(order: Order, number: str, why: str) -> None:
+    # As a later holder has written.
     Order.objects.update(fence=2**62)
+    pk = str(order.pk) if number == order.number else number
 
-    with pytest.raises(CommandError, match="refused: nothing of"):
-        call_command("pay_order", str(order.pk), stdout=io.StringIO())
+    with pytest.raises(CommandError, match=why):
+        call_command("pay_order", pk, stdout=io.StringIO())
 
     assert charges(order) == 0
-
-
-def test_the_counter_says_why_it_cannot_pay(order: Order) -> None:
-    with pytest.raises(CommandError, match="does not exist"):
-        call_command("pay_order", "4711", stdout=io.StringIO())
 
 
 def test_a_clerk_holds_both_orders(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,17 +210,6 @@ def test_a_clerk_holds_both_orders(order: Order, monkeypatch: pytest.MonkeyPatch
     call_command("hold_both", str(order.pk), "4711", stdout=said)
 
     assert said.getvalue().endswith(f"has order:{order.pk} and order:4711\n")
-
-
-def pay_at_once(site: str, order: Order, times: int) -> Iterator[Answer]:
-    """Pay the order so many times at once; yield the answers as they come."""
-    visitors = [Browser(site) for _ in range(times)]
-    for visitor in visitors:
-        visitor.open("/")
-    address = reverse("shop:pay", args=[order.pk])
-    with ThreadPoolExecutor(times) as threads:
-        for done in as_completed([threads.submit(one.post, address) for one in visitors]):
-            yield done.result()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -239,27 +222,18 @@ def test_of_twenty_payments_at_once_one_is_made(
     all_others_were_answered = threading.Event()
     monkeypatch.setattr(payments, "await_answer", lambda: all_others_were_answered.wait(30))
     answers: list[Answer] = []
+    visitors = [Browser(live_server.url) for _ in range(20)]
+    for visitor in visitors:
+        visitor.open("/")
 
-    for answer in pay_at_once(live_server.url, order, 20):
-        answers.append(answer)
-        if len(answers) == 19:
-            all_others_were_answered.set()
+    with ThreadPoolExecutor(20) as threads:
+        jobs = [threads.submit(one.post, f"/orders/{order.pk}/pay/") for one in visitors]
+        for job in as_completed(jobs):
+            answers.append(job.result())
+            if len(answers) == 19:
+                all_others_were_answered.set()
 
     assert [one.status for one in answers] == [409] * 19 + [200]
     assert {one.retry_after for one in answers[:19]} <= {str(n) for n in range(1, 11)}
     assert charges(order) == 1
     assert not real_cache.client().exists(f"lock:order:{order.pk}")
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.urls("tests.example_project.test_shop")
-def test_without_the_lock_two_payments_at_once_are_both_made(
-    order: Order, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both_are_paying = threading.Barrier(2, timeout=30)
-    monkeypatch.setattr(payments, "await_answer", both_are_paying.wait)
-
-    answers = list(pay_at_once(live_server.url, order, 2))
-
-    assert [one.status for one in answers] == [200, 200]
-    assert charges(order) == 2

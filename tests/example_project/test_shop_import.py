@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +10,10 @@ from django.db import IntegrityError
 from django_setnx_lock import lock
 from example_project.shop.importing import import_orders
 from example_project.shop.models import Order
-from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from tests.example_project.conftest import Checkout
+    from pathlib import Path
 
-README = Path(__file__).resolve().parents[2] / "example_project" / "README.md"
 pytestmark = pytest.mark.django_db
 
 
@@ -99,19 +93,3 @@ def test_an_import_while_another_runs_adds_nothing(file: Path) -> None:
 
     assert caught.value.returncode == 75
     assert not Order.objects.exists()
-
-
-@pytest.mark.matrix
-def test_the_line_in_the_readme_imports(checkout: Checkout) -> None:
-    line = re.search(r"\$ python (.* import_orders .*)", README.read_text())
-    assert line is not None
-    words = [sys.executable if word == "python" else word for word in line[1].split()]
-    migrate = checkout.run("manage.py", "migrate", "-v0", stdout=subprocess.PIPE)
-    migrate.communicate(timeout=30)
-
-    process = checkout.run(*words, stdout=subprocess.PIPE)
-    said, _ = process.communicate(timeout=30)
-
-    assert said == "6 added, 0 known before.\n"
-    assert process.returncode == 0
-    eventually(checkout.is_gone)
