@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.crc import key_slot
 
+from django_setnx_lock.core import Inspector, RedisLock
 from tests.processes import eventually
 from tests.servers import RealServer, free_port
 from tests.support.locks import command
@@ -45,6 +47,17 @@ class Cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, **options)
         self._clients.append(client)
         return client
+
+    @functools.cached_property
+    def usual(self) -> redis.RedisCluster:
+        """The client of :meth:`lock`, until :meth:`flush`."""
+        return self.client()
+
+    def lock(self, name: str = "lock:a", *args: Any, **options: Any) -> RedisLock:
+        return RedisLock(self.usual, name, *args, **options)
+
+    def inspector(self) -> Inspector:
+        return Inspector(self.usual, "lock:")
 
     def __enter__(self) -> Cluster:
         with contextlib.ExitStack() as stack:
@@ -124,6 +137,7 @@ class Cluster:
             node.flush()
 
     def _close_clients(self) -> None:
+        self.__dict__.pop("usual", None)
         while self._clients:
             self._clients.pop().close()
 

@@ -10,8 +10,6 @@ from tests.servers import any_binary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import redis
-
 
 @pytest.fixture(scope="session")
 def running_masters() -> Iterator[Cluster]:
@@ -26,9 +24,3 @@ def masters(running_masters: Cluster) -> Iterator[Cluster]:
     running_masters.flush()
     yield running_masters
     running_masters.flush()
-
-
-@pytest.fixture
-def cluster_client(masters: Cluster) -> redis.RedisCluster:
-    """Give a client of that cluster."""
-    return masters.client()

@@ -26,19 +26,6 @@ def use(client: redis.Redis) -> None:
         assert not RedisLock(client, "lock:a").acquire(blocking=False)
 
 
-def test_requests_take_no_connection_of_the_pool(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_connection(*args: Any, **options: Any) -> Any:
-        pytest.fail("took a connection of the pool")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(redis_client.connection_pool, "get_connection", no_connection)
-        use(redis_client)
-
-    assert not redis_client.exists("lock:a")
-
-
 def with_prefix(self: Any, *words: Any, **options: Any) -> Any:
     execute: Any = redis.Redis.execute_command
     return execute(self, words[0], f"shop:{words[1]}", *words[2:], **options)
@@ -98,19 +85,21 @@ def test_several_keys_and_the_inspector_refuse_such_a_client_too() -> None:
             make()
 
 
-def test_what_the_message_says_to_do_instead_works(redis_client: redis.Redis) -> None:
-    refused = Prefixed(connection_pool=redis_client.connection_pool)
+@pytest.mark.parametrize(
+    ("refused", "will_do"),
+    [
+        pytest.param(Prefixed, redis.Redis, id="what the message says to do instead"),
+        pytest.param(None, Listening, id="with other methods"),
+    ],
+)
+def test_a_client_over_the_same_pool_whose_class_sends_nothing_in_its_own_way_will_do(
+    redis_client: redis.Redis, refused: Any, will_do: Any
+) -> None:
+    pool = redis_client.connection_pool
+    if refused:
+        pool = refused(connection_pool=pool).connection_pool
 
-    use(redis.Redis(connection_pool=refused.connection_pool))
-
-
-def test_a_client_whose_class_adds_other_methods_will_do(redis_client: redis.Redis) -> None:
-    use(Listening(connection_pool=redis_client.connection_pool))
-
-
-def test_a_client_of_no_server_is_refused() -> None:
-    with pytest.raises(LockUnsupported, match="one server, which object is not"):
-        RedisLock(object(), "lock:a").acquire()
+    use(will_do(connection_pool=pool))
 
 
 @pytest.mark.parametrize("owner", ["client", "class"])

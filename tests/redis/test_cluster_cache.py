@@ -1,4 +1,4 @@
-"""An alias for locks that is in a cluster."""
+"""An alias for locks that is in a cluster, and the commands there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_setnx_lock import LockUnavailable, inspector, lock
+from tests.management.doctor import examine
 from tests.processes import eventually
 from tests.servers import free_port
 from tests.support.drivers import DRIVERS, Driver, Face
@@ -77,14 +79,6 @@ def test_a_lock_of_the_cache_is_had_by_threads_and_tasks(cache: Any, driver: Dri
     driver.run(work())
 
 
-def test_a_lock_of_the_cache_is_listed_and_had_again(cache: Any) -> None:
-    with lock("{order}:42") as held, lock("{order}:42") as again:
-        page = inspector().find()
-
-    assert again.fence == held.fence
-    assert [one.key for one in page.locks] == ["{order}:42"]
-
-
 def test_all_threads_share_the_connections_of_a_cluster(cache: Any) -> None:
     with ThreadPoolExecutor(1) as pool:
         theirs = pool.submit(get_client).result(10)
@@ -137,33 +131,30 @@ def test_a_child_of_a_fork_uses_connections_of_its_own(masters: Cluster, cache: 
     os.close(writing)
 
 
+DATABASES = "the database 0 alone"
+
+
 @pytest.mark.parametrize(
-    ("location", "problem"),
+    ("location", "options", "problem"),
     [
-        ("redis://h:7000/3", "the database 0 alone"),
-        ("redis://h:7000/0,redis://h:7001/1", "the database 0 alone"),
-        ("redis://h:7000?db=2", "the database 0 alone"),
-        ("unix:///run/redis.sock", "no unix socket"),
-        ("http://user:hidden@h:7000/0", "cannot be understood"),
+        ("redis://h:7000/3", {}, DATABASES),
+        ("redis://h:7000/0,redis://h:7001/1", {}, DATABASES),
+        ("redis://h:7000?db=2", {}, DATABASES),
+        ("unix:///run/redis.sock", {}, "no unix socket"),
+        ("http://user:hidden@h:7000/0", {}, "cannot be understood"),
+        ("redis://h:7000/0", {"REDIS_CLIENT_CLASS": "redis.Redis"}, "omit REDIS_CLIENT_CLASS"),
     ],
 )
-def test_what_is_no_address_of_a_cluster_is_told(location: str, problem: str) -> None:
+def test_what_leads_to_no_cluster_is_told(
+    location: str, options: dict[str, str], problem: str
+) -> None:
     with (
-        override_settings(**settings_for(location)),
+        override_settings(**settings_for(location, **options)),
         pytest.raises(ImproperlyConfigured, match=problem) as caught,
     ):
         lock("order:42")
 
     assert "hidden" not in str(caught.value)
-
-
-def test_another_client_class_than_that_of_redis_py_is_refused() -> None:
-    options = {"REDIS_CLIENT_CLASS": "redis.Redis"}
-    with (
-        override_settings(**settings_for("redis://h:7000/0", **options)),
-        pytest.raises(ImproperlyConfigured, match="omit REDIS_CLIENT_CLASS"),
-    ):
-        lock("order:42")
 
 
 def test_a_password_is_sent_to_all_nodes(masters: Cluster) -> None:
@@ -226,3 +217,48 @@ def test_a_user_with_the_documented_rights_can_do_it_all(masters: Cluster) -> No
         for node in masters.nodes:
             command(masters.teller(node), "ACL", "DELUSER", "app")
     assert [one.key for one in page.locks] == ["order:42"]
+
+
+# ``manage.py locks doctor`` and ``locks check``
+
+
+def test_a_cluster_is_examined_at_each_of_its_primaries(masters: Cluster, cache: Any) -> None:
+    report = examine()
+
+    assert [one.id for one in report.findings] == ["W002", "D008"]
+    for node in masters.nodes:
+        assert f"127.0.0.1:{node.port}/0" in report.examined["default"]
+
+
+def test_what_is_found_at_one_node_of_a_cluster_says_at_which(masters: Cluster, cache: Any) -> None:
+    node = masters.nodes[1]
+    node.client().config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        finding = examine().by_id["D006"]
+    finally:
+        node.client().config_set("maxmemory-policy", "noeviction")
+
+    assert finding.message.startswith(f"At 127.0.0.1:{node.port}/0: maxmemory-policy is")
+
+
+def test_d001_no_node_of_a_cluster_is_there() -> None:
+    with override_settings(**settings_for("redis://127.0.0.1:1/0")):
+        assert [(one.id, one.level) for one in examine().findings] == [("D001", "error")]
+
+
+def test_d004_replicas_are_asked_for_on_a_cluster(masters: Cluster, cache: Any) -> None:
+    with override_settings(SETNX_LOCK={"REPLICAS": 1}):
+        finding = examine().by_id["D004"]
+
+    assert finding.level == "error"
+    assert "replicas= needs a client of one server" in finding.message
+
+
+def test_locks_check_looks_at_the_locks_of_all_nodes(cache: Any) -> None:
+    for number in range(6):
+        lock(f"k{number}", timeout=60).take(0)
+
+    # In no order: leases that end in the same millisecond come as the nodes do.
+    said = r"6 held \((k\d, ){2}k\d and 3 more\); 6 locks, 0 waiting$"
+    with pytest.raises(CommandError, match=said):
+        call_command("locks", "check", "--state", "held")

@@ -15,9 +15,9 @@ import redis.asyncio
 from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
 from tests.faults.hanging import MORE, Timed
-from tests.processes import eventually, figure, in_thread, run
+from tests.processes import eventually, figure, run
 from tests.support import seams
-from tests.support.locks import INDEX, listed, text
+from tests.support.locks import INDEX, listed
 from tests.support.renewals import end_of, is_longer
 from tests.support.seams import process_key, release_each, take_each
 
@@ -28,60 +28,34 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("three primaries")
 
 
-def test_all_keys_of_a_lock_keep_its_hash_tag(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    name = "lock:{order}:42"
-    home = masters.owner_of(masters.slot_of("{order}"))
-
-    with ThreadPoolExecutor(1) as pool, RedisLock(cluster_client, name, renew=True):
-        waiting = pool.submit(RedisLock(cluster_client, name).take, 20)
-        eventually(lambda: cluster_client.zcard(f"{{order}}:{name}:waiters"))
-        # All are there once it listens.
-        eventually(lambda: masters.teller(home).keys("*:awake"))
-        # Each node is looked at once: some keys come and go.
-        found = {
-            str(text(key)): node for node in masters.nodes for key in masters.teller(node).keys("*")
-        }
-    waiting.result(10).release()
-
-    assert name in found
-    assert {masters.slot_of(key) for key in found} == {masters.slot_of("{order}")}
-    assert set(found.values()) == {home}
+def test_there_is_no_index_on_a_cluster(masters: Cluster) -> None:
+    with listed(masters.usual, "b"):
+        assert not masters.usual.exists(INDEX)
 
 
-def test_there_is_no_index_on_a_cluster(cluster_client: redis.RedisCluster) -> None:
-    with listed(cluster_client, "b"):
-        assert not cluster_client.exists(INDEX)
-
-
-def test_keys_of_several_slots_are_all_taken_or_none(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
+def test_keys_of_several_slots_are_all_taken_or_none(masters: Cluster) -> None:
     names = masters.names()
-    with RedisLock(cluster_client, names[1]), pytest.raises(LockBusy, match=names[1]):
-        MultiLock(cluster_client, names).take(0)
-    assert not any(cluster_client.exists(name) for name in names)
+    with masters.lock(names[1]), pytest.raises(LockBusy, match=names[1]):
+        MultiLock(masters.usual, names).take(0)
+    assert not any(masters.usual.exists(name) for name in names)
 
-    with MultiLock(cluster_client, names, renew=True) as held:
+    with MultiLock(masters.usual, names, renew=True) as held:
         held.check()
         held.reacquire()
         held.extend(5)
-        assert MultiLock(cluster_client, ["lock:z", names[0]]).locked()
+        assert MultiLock(masters.usual, ["lock:z", names[0]]).locked()
 
-    assert not any(cluster_client.exists(name) for name in names)
+    assert not any(masters.usual.exists(name) for name in names)
 
 
-def test_who_waits_for_one_of_several_sends_no_request_for_all_of_them(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
+def test_who_waits_for_one_of_several_sends_no_request_for_all_of_them(masters: Cluster) -> None:
     for node in masters.nodes:
         masters.teller(node).config_resetstat()
     names = masters.names()
-    held = RedisLock(cluster_client, names[1]).take(0)
+    held = masters.lock(names[1]).take(0)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(MultiLock(cluster_client, names).take, 20)
-        eventually(lambda: cluster_client.zcard(f"{{{names[1]}}}:waiters"))
+        waiting = pool.submit(MultiLock(masters.usual, names).take, 20)
+        eventually(lambda: masters.usual.zcard(f"{{{names[1]}}}:waiters"))
         held.release()
         waiting.result(10).release()
 
@@ -90,22 +64,20 @@ def test_who_waits_for_one_of_several_sends_no_request_for_all_of_them(
         assert "errorstat_CROSSSLOT" not in stats
 
 
-def test_a_process_says_at_one_of_the_nodes_that_it_lives(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    inspector, names = Inspector(cluster_client, "lock:"), ["lock:a", "lock:b", "lock:c"]
-    held = [RedisLock(cluster_client, name, timeout=300, index=INDEX).take(0) for name in names]
+def test_a_process_says_at_one_of_the_nodes_that_it_lives(masters: Cluster) -> None:
+    inspector, names = masters.inspector(), ["lock:a", "lock:b", "lock:c"]
+    held = [masters.lock(name, timeout=300, index=INDEX).take(0) for name in names]
     home = masters.teller(masters.owner_of(masters.slot_of(INDEX)))
     (key,) = eventually(lambda: home.keys(f"{process_key('lock:')}*"))
     for name in names:
         # As if they had been held for a minute.
         meta = f"{{{name}}}:meta"
-        fence, rest = bytes(cluster_client.get(meta) or b"").split(b" ", 1)  # type: ignore[arg-type]  # bytes
-        cluster_client.set(meta, b"%d %s" % (int(fence) - 60_000_000, rest), keepttl=True)
+        fence, rest = bytes(masters.usual.get(meta) or b"").split(b" ", 1)  # type: ignore[arg-type]  # bytes
+        masters.usual.set(meta, b"%d %s" % (int(fence) - 60_000_000, rest), keepttl=True)
 
     assert [one.state for one in inspector.get_each(names)] == [State.HELD] * 3
     seams.reset()
-    cluster_client.delete(key)
+    masters.usual.delete(key)
     assert [one.state for one in inspector.get_each(names)] == [State.GONE] * 3
     for one in held:
         one.release()
@@ -123,23 +95,8 @@ def test_a_cluster_client_of_asyncio_is_refused(masters: Cluster) -> None:
     run(work())
 
 
-def test_locks_of_all_nodes_are_renewed(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    held = [RedisLock(cluster_client, name, 3, renew=True).take(0) for name in masters.names()]
-    ends = [end_of(one) for one in held]
-
-    eventually(lambda: all(is_longer(one, end) for one, end in zip(held, ends, strict=True)))
-
-    assert release_each(held) == []
-
-
-def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    first, *others = [
-        RedisLock(cluster_client, name, 3, renew=True).take(0) for name in masters.names()
-    ]
+def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(masters: Cluster) -> None:
+    first, *others = [masters.lock(name, 3, renew=True).take(0) for name in masters.names()]
     hanging = masters.nodes[0]
     # The others do not call the cluster down for it meanwhile.
     tellers = [masters.teller(node) for node in masters.nodes]
@@ -160,28 +117,16 @@ def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(
         one.release()
 
 
-def test_a_page_lists_the_locks_of_all_nodes(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    held = [RedisLock(cluster_client, name).take(0) for name in [*masters.names(), "lock:{a}:1"]]
-
-    found = Inspector(cluster_client, "lock:").all()
-
-    assert [lock.name for lock in found] == sorted(one.name for one in held)
-    assert {lock.state for lock in found} == {State.HELD}
-    assert {lock.holder.pid for lock in found if lock.holder} != set()
-
-
 @pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.storm)])
 def test_thousands_of_locks_over_all_slots_are_taken_listed_and_released(
-    masters: Cluster, cluster_client: redis.RedisCluster, count: int
+    masters: Cluster, count: int
 ) -> None:
-    locks = [RedisLock(cluster_client, f"lock:{number}", 60) for number in range(count)]
+    locks = [masters.lock(f"lock:{number}", 60) for number in range(count)]
     began = time.monotonic()
     held = [one.held for one in take_each(locks)]
     taken = time.monotonic()
 
-    page = Inspector(cluster_client, "lock:").find(limit=count)
+    page = masters.inspector().find(limit=count)
     listed = time.monotonic()
     errors = release_each([one for one in held if one is not None])
     released = time.monotonic()
@@ -194,7 +139,7 @@ def test_thousands_of_locks_over_all_slots_are_taken_listed_and_released(
     assert {lock.state for lock in page.locks} == {State.HELD}
     assert len({masters.slot_of(lock.name) for lock in page.locks}) > 0.7 * count
     assert errors == []
-    assert Inspector(cluster_client, "lock:").find().total == 0
+    assert masters.inspector().find().total == 0
 
 
 def test_a_client_that_nobody_uses_any_more_is_not_kept(masters: Cluster) -> None:
@@ -210,7 +155,7 @@ def test_a_client_that_nobody_uses_any_more_is_not_kept(masters: Cluster) -> Non
     assert gone() is None
 
 
-def test_a_node_that_hangs_keeps_nobody_for_longer_than_a_timeout_and_leaves_no_key(
+def test_a_node_that_hangs_keeps_nobody_beyond_the_timeout_and_leaves_no_key(
     masters: Cluster,
 ) -> None:
     client, name = masters.client(socket_timeout=0.5), masters.names()[0]
@@ -235,22 +180,7 @@ def test_a_node_that_hangs_keeps_nobody_for_longer_than_a_timeout_and_leaves_no_
     eventually(lambda: not looking.exists(other))
 
 
-def test_those_that_are_busy_are_told_from_those_that_are_taken(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
-    names = masters.names()
-    theirs = in_thread(RedisLock(cluster_client, names[1]).take)
-
-    taken = take_each([RedisLock(cluster_client, name) for name in names])
-
-    assert [type(one.error) for one in taken] == [type(None), LockBusy, type(None)]
-    assert release_each([one.held for one in taken if one.held]) == []
-    theirs.release()
-
-
-def test_what_cannot_be_asked_for_is_told_and_the_rest_is_taken(
-    masters: Cluster,
-) -> None:
+def test_what_cannot_be_asked_for_is_told_and_the_rest_is_taken(masters: Cluster) -> None:
     client, names = masters.client(socket_timeout=0.5), masters.names()
     hanging = masters.nodes[0]
     hanging.pause()
@@ -265,13 +195,11 @@ def test_what_cannot_be_asked_for_is_told_and_the_rest_is_taken(
     eventually(lambda: Inspector(client, "lock:").get(names[0]).state is State.FREE)
 
 
-def test_locks_of_scripts_that_no_node_knows_are_taken_all_the_same(
-    masters: Cluster, cluster_client: redis.RedisCluster
-) -> None:
+def test_locks_of_scripts_that_no_node_knows_are_taken_all_the_same(masters: Cluster) -> None:
     for node in masters.nodes:
         masters.teller(node).script_flush()
 
-    taken = take_each([RedisLock(cluster_client, f"lock:{number}") for number in range(30)])
+    taken = take_each([masters.lock(f"lock:{number}") for number in range(30)])
 
     assert not [one.error for one in taken if one.error]
     assert release_each([one.held for one in taken if one.held]) == []

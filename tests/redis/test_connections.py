@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from example_project.server import ServerError
-from tests.servers import RealServer, free_port
+from tests.servers import ONCE, RealServer, free_port
 from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import INDEX, listed
 
@@ -28,7 +26,6 @@ drivers = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 # A certificate for localhost and 127.0.0.1 from a CA of its own, valid until 2120. It guards
 # nothing but these tests.
 TLS = Path(__file__).parent / "tls"
-ONCE = Retry(NoBackoff(), 0)
 
 
 def use(client: redis.Redis, driver: Driver) -> None:
@@ -107,16 +104,12 @@ def tls_port(server: RealServer, nobody_looks: None) -> Iterator[int]:
     Nobody connects while it ends: CPython leaves a socket open that is reset before its handshake.
     """
     port = free_port()
-    options = {
-        "--tls-port": str(port),
-        "--tls-cert-file": str(TLS / "server.pem"),
-        "--tls-key-file": str(TLS / "server.key"),
-        "--tls-auth-clients": "no",
-    }
-    flat = [word for option in options.items() for word in option]
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no"]
+    for what, file in (("cert", "server.pem"), ("key", "server.key")):
+        options += [f"--tls-{what}-file", str(TLS / file)]
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(RealServer(server.binary, *flat))
+            stack.enter_context(RealServer(server.binary, *options))
         except ServerError as error:
             if "tls" not in str(error).lower():
                 raise
@@ -137,12 +130,23 @@ def test_a_lock_works_over_tls(tls_port: int, driver: Driver) -> None:
 
 @drivers
 @REAL
-@pytest.mark.parametrize("speaks_tls", [True, False])
-def test_without_the_certificate_or_tls_there_is_no_lock(
-    tls_port: int, driver: Driver, speaks_tls: bool
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda port, _: secure(port), id="no certificate"),
+        pytest.param(lambda port, _: redis.Redis(port=port, retry=ONCE), id="no TLS"),
+        pytest.param(
+            lambda _, server: redis.Redis(
+                unix_socket_path=str(server.directory / "nobody.sock"), retry=ONCE
+            ),
+            id="no socket",
+        ),
+    ],
+)
+def test_without_what_leads_to_the_server_there_is_no_lock(
+    tls_port: int, server: RealServer, driver: Driver, make: Callable[[int, RealServer], Any]
 ) -> None:
-    client = secure(tls_port) if speaks_tls else redis.Redis(port=tls_port, retry=ONCE)
-    with client, pytest.raises(LockUnavailable) as caught:
+    with make(tls_port, server) as client, pytest.raises(LockUnavailable) as caught:
         use(client, driver)
 
     assert caught.value.cause == "unreachable"
@@ -153,17 +157,6 @@ def test_without_the_certificate_or_tls_there_is_no_lock(
 def test_a_lock_works_over_a_unix_socket(server: RealServer, driver: Driver) -> None:
     with redis.Redis.from_url(server.unix_url) as client:
         use(client, driver)
-
-
-@drivers
-@REAL
-def test_a_unix_socket_that_is_not_there_gives_no_lock(server: RealServer, driver: Driver) -> None:
-    path = str(server.directory / "nobody.sock")
-    client = redis.Redis(unix_socket_path=path, retry=ONCE)
-    with client, pytest.raises(LockUnavailable) as caught:
-        use(client, driver)
-
-    assert caught.value.cause == "unreachable"
 
 
 @drivers

@@ -7,6 +7,7 @@ has vanished without a word.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +43,8 @@ class Story(NamedTuple):
     """How many seconds after the Sentinels named the new primary each was there, and the errors.
 
     ``asked``, ``asked in asyncio``: one who takes locks all the time. ``native``: the same through
-    one of redis.asyncio. ``renewed``: one who
-    holds a lock. ``waited``: two who wait, in a thread and in asyncio.
+    a client of redis.asyncio. ``renewed``: one who holds a lock. ``waited``: two who wait, in a
+    thread and in asyncio.
     """
 
     seconds: dict[str, float]
@@ -70,14 +71,6 @@ class Asker:
         self.asked = 0
         self.met: list[Exception] = []
 
-    def another(self) -> str:
-        self.asked += 1
-        return f"{self.name} {self.asked}"
-
-    def is_there(self, held: Any) -> bool:
-        self.warm.set()
-        return bool(value_of(self.old, held.name) != held.token)
-
     def ask(self, driver: Driver, ports: Sequence[int] = ()) -> float:
         """Return when a lock was granted that ``old`` has not heard of.
 
@@ -86,34 +79,33 @@ class Asker:
         found: list[float] = []
 
         async def work() -> None:
-            kind: Any = AsyncSentinel
-            watchers = kind([("127.0.0.1", port) for port in ports]) if ports else None
-            client = watchers.master_for(SERVICE) if watchers else get_redis_connection()
-            try:
-                found.append(await until_there(client))
-            finally:
-                if watchers:
-                    await client.aclose()
-                    for one in watchers.sentinels:
-                        await one.aclose()
+            async with contextlib.AsyncExitStack() as stack:
+                client: Any = get_redis_connection()
+                if ports:
+                    kind: Any = AsyncSentinel
+                    watchers = kind([("127.0.0.1", port) for port in ports])
+                    client = watchers.master_for(SERVICE)
+                    for one in (*watchers.sentinels, client):
+                        stack.push_async_callback(one.aclose)
+                ends = time.monotonic() + 30
+                while not await is_there(client):
+                    assert time.monotonic() < ends, "never asked there"
+                    await driver.sleep(0.02)
+            found.append(time.monotonic())
 
-        async def until_there(client: Any) -> float:
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
-                try:
-                    name = f"lock:{self.another()}"
-                    async with Face(
-                        RedisLock(client, name, blocking=False), driver
-                    ).block() as held:
-                        if self.is_there(held):
-                            return time.monotonic()
-                except LockLost:
-                    # One of the last that the old primary granted: the new one never heard of it.
-                    pass
-                except LockUnavailable as error:
-                    self.met.append(error)
-                await driver.sleep(0.02)
-            pytest.fail("never asked there")
+        async def is_there(client: Any) -> bool:
+            self.asked += 1
+            lock = RedisLock(client, f"lock:{self.name} {self.asked}", blocking=False)
+            try:
+                async with Face(lock, driver).block() as held:
+                    self.warm.set()
+                    return bool(value_of(self.old, held.name) != held.token)
+            except LockLost:
+                # One of the last that the old primary granted: the new one never heard of it.
+                return False
+            except LockUnavailable as error:
+                self.met.append(error)
+                return False
 
         driver.run(work())
         return found[0]

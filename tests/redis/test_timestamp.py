@@ -6,11 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import execute_from_command_line
 from django.test import Client, override_settings
 
-from django_setnx_lock import lock
-from tests.admin.pages import LIST, address, boxes, choose, confirm, text
+from tests.admin.pages import LIST, address, text
 from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
 from tests.support.locks import server_ms
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from tests.management.conftest import Program
     from tests.servers import RealServer
 
-IN_SETTINGS = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp-ms", "REENTRANT": False})
 INSIDE = """
 import django; django.setup()
 from django_setnx_lock import lock
@@ -44,19 +41,8 @@ def test_with_lock_holds_one_and_its_command_has_it_again(
     assert real_cache.client().get("lock:k") is None
 
 
-@IN_SETTINGS
-def test_with_lock_tells_who_has_it(
-    real_cache: RealServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with lock("k", label="nightly"), pytest.raises(SystemExit) as ended:
-        execute_from_command_line(["manage.py", "with_lock", "--nonblock", "k", "true"])
-
-    assert ended.value.code == 75
-    assert "nightly" in capsys.readouterr().err
-
-
 @pytest.mark.django_db
-@IN_SETTINGS
+@override_settings(SETNX_LOCK={"PROTOCOL": "timestamp-ms", "REENTRANT": False})
 def test_the_admin_lists_them_with_holder_and_time_left(
     real_cache: RealServer, admin_client: Client
 ) -> None:
@@ -74,16 +60,3 @@ def test_the_admin_lists_them_with_holder_and_time_left(
     assert "Label pay" in detail
     assert "foreign" in foreign
     assert "2 min" in foreign
-
-
-@pytest.mark.django_db
-@IN_SETTINGS
-def test_the_admin_takes_one_from_its_holder(real_cache: RealServer, admin_client: Client) -> None:
-    held = lock("order:42").take(0)
-    question = choose(admin_client, "release", *boxes("order:42"))
-    held.extend(5)
-
-    confirm(admin_client, question)
-
-    assert not held.owned()
-    assert not held.locked()
