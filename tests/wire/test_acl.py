@@ -16,7 +16,7 @@ from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock
 from django_setnx_lock.core.protocol import requests
 from tests.support.locks import command
-from tests.wire.running import let_go, look, queue, run, take
+from tests.wire.running import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,18 +69,19 @@ def wait_in_asyncio(client: redis.Redis) -> None:
 
 def use_everything(client: redis.Redis) -> None:
     """Do all that the app does, with scripts that the server does not know yet."""
+    wire = Wire(client)
     for token in ("holder", "read:1", "permit:2:1"):
-        take(client, token)
-        run(client, "renew", token, "40000")
-        queue(client, "w1", "w2")
-        let_go(client, token)
-        look(client, "w1")
+        wire.take(token)
+        wire.run("renew", token, "40000")
+        wire.queue("w1", "w2")
+        wire.let_go(token)
+        wire.look("w1")
         for waiter in ("w1", "w2"):
-            let_go(client, waiter, "doubt")
+            wire.let_go(waiter, "doubt")
     for token in ("read:2", "read:3"):
-        take(client, token)
-    let_go(client, "read:2")
-    let_go(client, "read:3")
+        wire.take(token)
+    wire.let_go("read:2")
+    wire.let_go("read:3")
     with lock(client, "a") as held:
         held.check()
         assert lock(client, "a").locked()

@@ -12,7 +12,7 @@ import pytest
 from django_setnx_lock.core import Holder, Inspector, LockInfo, Outcome, State, StopRequest
 from tests.hostile import RECORDS, unsound
 from tests.support.locks import PREFIX, holder, listed
-from tests.wire.running import let_go, let_lapse, queue, row_of
+from tests.wire.running import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,26 +25,24 @@ WAITING, WAITERS = "{lock:a}:waiting", "{lock:a}:waiters"
 
 
 @pytest.fixture
-def look(redis_client: redis.Redis) -> Inspector:
-    return Inspector(redis_client, PREFIX)
+def look(wire: Wire) -> Inspector:
+    return Inspector(wire.client, PREFIX)
 
 
-def put_record(client: redis.Redis, token: str, record: bytes) -> None:
+def put_record(wire: Wire, token: str, record: bytes) -> None:
     """Have a waiter be one who left that record."""
-    row = " ".join([*row_of(client, token)[:4], f"{{lock:a}}:wake:{token} "])
-    client.hset(WAITING, token, row.encode() + record)
+    row = " ".join([*wire.row_of(token)[:4], f"{{lock:a}}:wake:{token} "])
+    wire.client.hset(WAITING, token, row.encode() + record)
 
 
 # Who waits
 
 
-def test_a_lock_that_was_given_to_the_next_is_changing_hands(
-    redis_client: redis.Redis, look: Inspector
-) -> None:
-    held = holder(redis_client)
-    queue(redis_client, "first", "second")
+def test_a_lock_that_was_given_to_the_next_is_changing_hands(wire: Wire, look: Inspector) -> None:
+    held = holder(wire.client)
+    wire.queue("first", "second")
     before = look.get("lock:a").fingerprint
-    assert let_go(redis_client, held.token) == ["first"]
+    assert wire.let_go(held.token) == ["first"]
 
     info = look.get("lock:a", waiters=9)
 
@@ -53,17 +51,17 @@ def test_a_lock_that_was_given_to_the_next_is_changing_hands(
     assert (info.waiting, len(info.waiters)) == (2, 2)
     for seen in (before, info.fingerprint):
         assert look.force_release("lock:a", seen) is Outcome.CHANGED_HANDS
-    assert redis_client.get("lock:a") == b"first"
+    assert wire.client.get("lock:a") == b"first"
 
 
 def test_waiters_that_ask_no_more_are_neither_counted_nor_named(
-    redis_client: redis.Redis, look: Inspector
+    wire: Wire, look: Inspector
 ) -> None:
-    holder(redis_client)
-    queue(redis_client, "dead", "w1", "w2")
-    let_lapse(redis_client, "dead")
-    put_record(redis_client, "w1", b'{"label":"alive"}')
-    put_record(redis_client, "w2", b"")
+    holder(wire.client)
+    wire.queue("dead", "w1", "w2")
+    wire.let_lapse("dead")
+    put_record(wire, "w1", b'{"label":"alive"}')
+    put_record(wire, "w2", b"")
 
     info = look.get("lock:a", waiters=9)
 
@@ -72,11 +70,11 @@ def test_waiters_that_ask_no_more_are_neither_counted_nor_named(
 
 
 def test_of_a_long_queue_those_behind_the_first_500_count_without_a_look(
-    redis_client: redis.Redis, look: Inspector
+    wire: Wire, look: Inspector
 ) -> None:
-    holder(redis_client)
-    queue(redis_client, *(f"w{number:03}" for number in range(503)), is_asleep=False)
-    redis_client.hdel(WAITING, "w000", "w502")
+    holder(wire.client)
+    wire.queue(*(f"w{number:03}" for number in range(503)), is_asleep=False)
+    wire.client.hdel(WAITING, "w000", "w502")
 
     info = look.get("lock:a", waiters=120)
 
@@ -85,11 +83,11 @@ def test_of_a_long_queue_those_behind_the_first_500_count_without_a_look(
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_no_record_of_a_waiter_breaks_what_is_shown(
-    redis_client: redis.Redis, look: Inspector, record: bytes
+    wire: Wire, look: Inspector, record: bytes
 ) -> None:
-    holder(redis_client)
-    queue(redis_client, "w1")
-    put_record(redis_client, "w1", record)
+    holder(wire.client)
+    wire.queue("w1")
+    put_record(wire, "w1", record)
 
     (waiter,) = look.get("lock:a", waiters=50).waiters
 
@@ -100,13 +98,11 @@ def test_no_record_of_a_waiter_breaks_what_is_shown(
     "row",
     ["", "x", "1", "9" * 5000, f"{10**15} {'9' * 5000} 1 1 b {{}}", f"{10**15} 1 1 {10**30} "],
 )
-def test_rows_that_no_waiter_writes_do_no_harm(
-    redis_client: redis.Redis, look: Inspector, row: str
-) -> None:
-    holder(redis_client)
-    queue(redis_client, "w1")
-    redis_client.hset(WAITING, "w1", row)
-    redis_client.zadd(WAITERS, {"w1": float("inf")})
+def test_rows_that_no_waiter_writes_do_no_harm(wire: Wire, look: Inspector, row: str) -> None:
+    holder(wire.client)
+    wire.queue("w1")
+    wire.client.hset(WAITING, "w1", row)
+    wire.client.zadd(WAITERS, {"w1": float("inf")})
 
     info = look.get("lock:a", waiters=5)
 
@@ -129,12 +125,12 @@ SAID = {
 
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 def test_nothing_said_of_a_wait_is_believed_that_cannot_be_so(
-    redis_client: redis.Redis, look: Inspector, said: bytes
+    wire: Wire, look: Inspector, said: bytes
 ) -> None:
-    held = holder(redis_client)
-    redis_client.hset(b"{\xff}:waiting", "T", f"{10**15} 1 1 1 b {{}}")
-    redis_client.zadd(b"{\xff}:waiters", {"T": 1})
-    redis_client.set(f"{{lock:a}}:waits:{held.token}", said)
+    held = holder(wire.client)
+    wire.client.hset(b"{\xff}:waiting", "T", f"{10**15} 1 1 1 b {{}}")
+    wire.client.zadd(b"{\xff}:waiters", {"T": 1})
+    wire.client.set(f"{{lock:a}}:waits:{held.token}", said)
 
     assert look.get("lock:a").waits_for is None
 
@@ -144,11 +140,11 @@ def test_nothing_said_of_a_wait_is_believed_that_cannot_be_so(
 
 @pytest.mark.parametrize("end", ["meta", "waiters", "waiting"])
 def test_data_of_another_type_beside_it_does_not_hide_a_lock(
-    redis_client: redis.Redis, look: Inspector, end: str
+    wire: Wire, look: Inspector, end: str
 ) -> None:
-    holder(redis_client)
-    redis_client.delete("{lock:a}:" + end)
-    redis_client.sadd("{lock:a}:" + end, "no hash, no sorted set, no string")
+    holder(wire.client)
+    wire.client.delete("{lock:a}:" + end)
+    wire.client.sadd("{lock:a}:" + end, "no hash, no sorted set, no string")
 
     info = look.get("lock:a")
 
@@ -157,10 +153,10 @@ def test_data_of_another_type_beside_it_does_not_hide_a_lock(
 
 @pytest.mark.parametrize("fence", ["9" * 20, "9" * 400, "9" * 5000], ids=len)
 def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(
-    redis_client: redis.Redis, look: Inspector, fence: str
+    wire: Wire, look: Inspector, fence: str
 ) -> None:
-    held = holder(redis_client, shared=True)
-    redis_client.hset("{lock:a}:holders", held.token, f'{fence} {{"host":"web1"}}')
+    held = holder(wire.client, shared=True)
+    wire.client.hset("{lock:a}:holders", held.token, f'{fence} {{"host":"web1"}}')
 
     (share,) = look.get("lock:a").shares
 
@@ -168,12 +164,10 @@ def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(
 
 
 @pytest.mark.parametrize("number", ["", "x", "-3", "9" * 5000, "\xb2", "\u0663"], ids=ascii)
-def test_what_is_no_number_of_permits_is_not_told(
-    redis_client: redis.Redis, look: Inspector, number: str
-) -> None:
-    held = holder(redis_client, limit=2)
-    redis_client.hset("{lock:a}:holders", f"permit:{number}:x", f"{held.fence} ")
-    redis_client.zadd("{lock:a}:shares", {f"permit:{number}:x": time.time() * 1000 + 60_000})
+def test_what_is_no_number_of_permits_is_not_told(wire: Wire, look: Inspector, number: str) -> None:
+    held = holder(wire.client, limit=2)
+    wire.client.hset("{lock:a}:holders", f"permit:{number}:x", f"{held.fence} ")
+    wire.client.zadd("{lock:a}:shares", {f"permit:{number}:x": time.time() * 1000 + 60_000})
 
     info = look.get("lock:a")
 
@@ -202,13 +196,11 @@ def without_times(lock: LockInfo) -> LockInfo:
     return replace(lock, as_of=0, remaining=0, held_for=0)
 
 
-def test_a_strange_lock_among_others_is_told_as_alone(
-    redis_client: redis.Redis, look: Inspector
-) -> None:
+def test_a_strange_lock_among_others_is_told_as_alone(wire: Wire, look: Inspector) -> None:
     for key, record in STRANGE.items():
-        token = listed(redis_client, key).take(0).token.encode()
-        redis_client.set(f"{{lock:{key}}}:meta", b"17 %s %s" % (token, record))
-    redis_client.set("lock:number", "9" * 400, px=20_000)
+        token = listed(wire.client, key).take(0).token.encode()
+        wire.client.set(f"{{lock:{key}}}:meta", b"17 %s %s" % (token, record))
+    wire.client.set("lock:number", "9" * 400, px=20_000)
     names = [f"lock:{key}" for key in [*STRANGE, "number"]]
 
     together = [without_times(one) for one in look.get_each(names)]

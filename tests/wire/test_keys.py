@@ -108,42 +108,40 @@ def test_a_prefix_that_lets_names_look_like_companions_keeps_them_apart(
     assert other not in companions(name)
 
 
-@pytest.mark.parametrize("name", ["{}", "a{}b", "}", "a}", "}{", "{}{a}", "a}b{"])
-def test_braces_that_form_no_tag_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="form no hash tag"):
+NO_NAMES: dict[tuple[Any, ...], tuple[type[Exception], str]] = {
+    ("{}", "a{}b", "}", "a}", "}{", "{}{a}", "a}b{"): (ValueError, "form no hash tag"),
+    ("",): (ValueError, "must not be empty"),
+    (None, 42, b"a", ("a",)): (TypeError, "is a str, not"),
+    ("\ud800", "a\udfffb"): (ValueError, "name|surrogates"),
+}
+NO_KEYS: dict[tuple[Any, ...], tuple[type[Exception], str]] = {
+    ("",): (ValueError, "must not be empty"),
+    (None, 42, b"a"): (TypeError, r"write for example f'order:\{pk\}'"),
+    # A hash tag that would be cut.
+    ("{" + "x" * 400 + "}", "x" * 400 + "{shop}"): (ValueError, "hash tag of the lock key"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [(name, *refused) for names, refused in NO_NAMES.items() for name in names],
+)
+def test_what_is_no_name_is_refused(name: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
         meta_key(name)
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "said"),
+    [(key, *refused) for keys, refused in NO_KEYS.items() for key in keys],
+)
+def test_what_is_no_key_is_refused(key: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        name_for(PREFIX, key)
 
 
 def test_an_opening_brace_alone_is_harmless() -> None:
     assert key_slot(meta_key("a{b").encode()) == key_slot(b"a{b")
-
-
-def test_an_empty_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not be empty"):
-        meta_key("")
-
-
-@pytest.mark.parametrize("name", [None, 42, b"a", ("a",)])
-def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
-    with pytest.raises(TypeError, match="is a str, not"):
-        meta_key(name)
-
-
-@pytest.mark.parametrize("name", ["\ud800", "a\udfffb"])
-def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"name|surrogates"):
-        meta_key(name)
-
-
-@pytest.mark.parametrize("key", [None, 42, b"a"])
-def test_a_key_that_is_no_text_is_refused_with_an_example(key: Any) -> None:
-    with pytest.raises(TypeError, match=r"write for example f'order:\{pk\}'"):
-        name_for(PREFIX, key)
-
-
-def test_an_empty_key_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not be empty"):
-        name_for(PREFIX, "")
 
 
 def test_a_short_key_becomes_prefix_and_key() -> None:
@@ -193,12 +191,6 @@ def test_a_long_name_stays_in_the_slot_of_its_tag() -> None:
 
     assert key_slot(name.encode()) == key_slot(b"shop")
     assert hash_tag(name) == "shop"
-
-
-@pytest.mark.parametrize("key", ["{" + "x" * 400 + "}", "x" * 400 + "{shop}"])
-def test_a_hash_tag_that_would_be_cut_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="hash tag of the lock key"):
-        name_for(PREFIX, key)
 
 
 def test_a_key_cannot_be_made_to_meet_one_that_was_shortened() -> None:

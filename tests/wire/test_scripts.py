@@ -11,13 +11,11 @@ import redis
 
 from django_setnx_lock.core.protocol import kinds
 from tests.support.locks import command, text
-from tests.wire.running import INDEX, RECORD, box, keys, let_go, look, queue, run, take
+from tests.wire.running import BESIDE, INDEX, RECORD, TOKENS, Wire, box, keys
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
-TOKENS = ("w1", "read:w1", "permit:2:w1")
 OF_PROTOCOL = {"setnx": TOKENS, "timestamp-ms": ("time:w1",), "hosted": ("poll-w1",)}
 # What is sent by callers with the plain protocol alone, and by those on no hosted server.
 PLAIN_ALONE, NOT_HOSTED = {"swap", "deadlock", "renew_alone"}, {"several"}
@@ -124,28 +122,26 @@ def test_data_of_another_type_is_left_and_said_so(real_server: RealServer, kind:
             assert left <= {key, INDEX}, (key, protocol, request)
 
 
-def test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index(
-    redis_client: redis.Redis,
-) -> None:
-    redis_client.set(INDEX, "paid")
-    assert run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")[0] == b"OK"
-    assert run(redis_client, "renew", "w1", "2000")[0] == b"OK"
-    assert run(redis_client, "release", "w1", "")[0] == b"OK"
+def test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index(wire: Wire) -> None:
+    wire.client.set(INDEX, "paid")
+    assert wire.run("acquire", "w1", "1000", RECORD, "0", "")[0] == b"OK"
+    assert wire.run("renew", "w1", "2000")[0] == b"OK"
+    assert wire.run("release", "w1", "")[0] == b"OK"
 
 
-def test_nothing_is_granted_where_the_fence_has_another_type(redis_client: redis.Redis) -> None:
-    put(redis_client, "{lock:a}:meta", "hash")
+def test_nothing_is_granted_where_the_fence_has_another_type(wire: Wire) -> None:
+    put(wire.client, "{lock:a}:meta", "hash")
     for token in TOKENS:
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            run(redis_client, "acquire", token, "1000", RECORD, "0", "")
-        assert not redis_client.exists("lock:a")
+            wire.run("acquire", token, "1000", RECORD, "0", "")
+        assert not wire.client.exists("lock:a")
 
 
 def test_texts_that_others_wrote_break_no_script(real_server: RealServer) -> None:
     client, chance = real_server.client(), random.Random(7)  # noqa: S311 - the same each time
     for _ in range(400):
         client.flushall()
-        for end in ("meta", "waiting", "holders", "forced", "waiters", "shares", "gone"):
+        for end in BESIDE:
             if chance.random() < 0.5:
                 continue
             key, written = f"{{lock:a}}:{end}", chance.choice(TEXTS)
@@ -165,101 +161,99 @@ def test_texts_that_others_wrote_break_no_script(real_server: RealServer) -> Non
 
 
 @pytest.mark.parametrize("name", ["a b", "\n", "ü ß", "1 2 3", "a:b", "%s %d", "'\"\\"])
-def test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox(
-    redis_client: redis.Redis, name: str
-) -> None:
+def test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox(wire: Wire, name: str) -> None:
     at, box = keys(name), f"{{{name}}}:wake:1"
-    run(redis_client, "acquire", "w1", "1000", RECORD, "0", "", at=at)
-    run(redis_client, "acquire", "w2", "1000", RECORD, "1000", box, at=at)
+    wire.run("acquire", "w1", "1000", RECORD, "0", "", at=at)
+    wire.run("acquire", "w2", "1000", RECORD, "1000", box, at=at)
 
-    assert run(redis_client, "release", "w1", "", at=at) == [b"OK", b"w2"]
-    assert redis_client.lrange(box, 0, -1) == [b"w2"]
-    assert run(redis_client, "acquire", "w3", "1000", "{}", "0", "", at=at)[2] == RECORD.encode()
+    assert wire.run("release", "w1", "", at=at) == [b"OK", b"w2"]
+    assert wire.client.lrange(box, 0, -1) == [b"w2"]
+    assert wire.run("acquire", "w3", "1000", "{}", "0", "", at=at)[2] == RECORD.encode()
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_who_is_asked_to_stop_hears_it_when_it_asks(redis_client: redis.Redis, token: str) -> None:
-    run(redis_client, "acquire", token, "1000", RECORD, "0", "")
-    assert len(run(redis_client, "renew", token, "-1")) == 2
+def test_who_is_asked_to_stop_hears_it_when_it_asks(wire: Wire, token: str) -> None:
+    wire.run("acquire", token, "1000", RECORD, "0", "")
+    assert len(wire.run("renew", token, "-1")) == 2
     request = '{"by":"ann","reason":"a \\"b\\""}'
-    assert run(redis_client, "stop", "other", request) == [b"CHANGED"]
-    assert run(redis_client, "stop", token, request) == [b"OK"]
-    assert run(redis_client, "stop", token, request) == [b"BEFORE"]
+    assert wire.run("stop", "other", request) == [b"CHANGED"]
+    assert wire.run("stop", token, request) == [b"OK"]
+    assert wire.run("stop", token, request) == [b"BEFORE"]
 
     for ms in ("-1", "0", "2000"):
-        record = json.loads(run(redis_client, "renew", token, ms)[2])
+        record = json.loads(wire.run("renew", token, ms)[2])
         assert record.pop("stop").keys() == {"by", "reason", "at"}
         assert record == json.loads(RECORD)
 
 
-def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(redis_client: redis.Redis) -> None:
+def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(wire: Wire) -> None:
     took = ("acquire", "w1", "1000", RECORD, "0", "")
-    _, fence = run(redis_client, *took)
+    _, fence = wire.run(*took)
     swap = ("swap", "w1", "w2", str(fence), "9000", RECORD)
     reply = [b"OK", b"%d" % fence, b"listed", None]
-    assert run(redis_client, *swap) == run(redis_client, *swap) == reply
-    assert 8000 < redis_client.pttl("lock:a") <= 9000
-    record = str(text(redis_client.get("{lock:a}:meta"))).split(" w2 ")[1]
+    assert wire.run(*swap) == wire.run(*swap) == reply
+    assert 8000 < wire.client.pttl("lock:a") <= 9000
+    record = str(text(wire.client.get("{lock:a}:meta"))).split(" w2 ")[1]
     assert json.loads(record)["since"] > 0
     # Another with the same ticket, and who gave it away.
-    assert run(redis_client, "swap", "w1", "w3", *swap[3:])[0] == b"LOST"
-    assert run(redis_client, "release", "w1", "")[0] == b"LOST"
-    assert run(redis_client, "release", "w2", "") == [b"OK"]
+    assert wire.run("swap", "w1", "w3", *swap[3:])[0] == b"LOST"
+    assert wire.run("release", "w1", "")[0] == b"LOST"
+    assert wire.run("release", "w2", "") == [b"OK"]
 
-    assert run(redis_client, *swap)[0] == b"LOST"
-    assert run(redis_client, *took) == [b"GONE"]
-    assert not redis_client.exists("lock:a")
+    assert wire.run(*swap)[0] == b"LOST"
+    assert wire.run(*took) == [b"GONE"]
+    assert not wire.client.exists("lock:a")
 
 
-def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(redis_client: redis.Redis) -> None:
-    _, fence = run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
-    run(redis_client, "release", "w2", "doubt")
+def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(wire: Wire) -> None:
+    _, fence = wire.run("acquire", "w1", "1000", RECORD, "0", "")
+    wire.run("release", "w2", "doubt")
     swap = ("swap", "w1", "w2", str(fence), "9000", RECORD)
-    assert run(redis_client, *swap) == [b"LOST", None]
-    assert text(redis_client.get("lock:a")) == "w1"
+    assert wire.run(*swap) == [b"LOST", None]
+    assert text(wire.client.get("lock:a")) == "w1"
 
 
-def test_a_check_changes_nothing(redis_client: redis.Redis) -> None:
-    run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
-    redis_client.persist("lock:a")
-    redis_client.delete(INDEX)
-    assert run(redis_client, "renew", "w1", "-1") == [b"OK", -1]
-    assert redis_client.pttl("lock:a") == -1
-    assert not redis_client.exists(INDEX)
+def test_a_check_changes_nothing(wire: Wire) -> None:
+    wire.run("acquire", "w1", "1000", RECORD, "0", "")
+    wire.client.persist("lock:a")
+    wire.client.delete(INDEX)
+    assert wire.run("renew", "w1", "-1") == [b"OK", -1]
+    assert wire.client.pttl("lock:a") == -1
+    assert not wire.client.exists(INDEX)
 
 
-def test_several_are_taken_as_far_as_they_go(redis_client: redis.Redis) -> None:
+def test_several_are_taken_as_far_as_they_go(wire: Wire) -> None:
     at = ("{s}a", "{s}:{s}a:meta", "{s}b", "{s}:{s}b:meta", INDEX)
     request = ("1000", RECORD, "0", "")
-    assert [len(reply) for reply in run(redis_client, "several", "w1", *request, at=at)] == [2, 2]
-    assert run(redis_client, "several", "w1", *request, at=at)[1][0] == b"OK"
-    run(redis_client, "release", "w1", "", at=at[:2])
+    assert [len(reply) for reply in wire.run("several", "w1", *request, at=at)] == [2, 2]
+    assert wire.run("several", "w1", *request, at=at)[1][0] == b"OK"
+    wire.run("release", "w1", "", at=at[:2])
 
-    left, busy = run(redis_client, "several", "w2", *request, at=at)
+    left, busy = wire.run("several", "w2", *request, at=at)
     assert (left, busy[0]) == ([b"LEFT"], b"BUSY")
-    assert not redis_client.exists("{s}a")
+    assert not wire.client.exists("{s}a")
 
 
-def test_mail_of_who_asks_just_now_may_lie_unread(redis_client: redis.Redis) -> None:
-    take(redis_client)
-    queue(redis_client, "first", is_asleep=False)
-    queue(redis_client, "second")
+def test_mail_of_who_asks_just_now_may_lie_unread(wire: Wire) -> None:
+    wire.take()
+    wire.queue("first", is_asleep=False)
+    wire.queue("second")
 
-    assert let_go(redis_client) == ["first"]
-    look(redis_client, "first")
+    assert wire.let_go() == ["first"]
+    wire.look("first")
 
-    assert redis_client.get("lock:a") == b"first"
+    assert wire.client.get("lock:a") == b"first"
 
 
-def test_who_was_roused_counts_as_awake_until_it_listens_again(redis_client: redis.Redis) -> None:
-    take(redis_client)
-    queue(redis_client, "first", "roused")
-    let_go(redis_client)
-    redis_client.delete(box("first"))
-    assert look(redis_client, "first") == ["roused"]
-    queue(redis_client, "last")
+def test_who_was_roused_counts_as_awake_until_it_listens_again(wire: Wire) -> None:
+    wire.take()
+    wire.queue("first", "roused")
+    wire.let_go()
+    wire.client.delete(box("first"))
+    assert wire.look("first") == ["roused"]
+    wire.queue("last")
 
-    assert let_go(redis_client, "first", "cancel") == ["roused"]
-    look(redis_client, "roused")
+    assert wire.let_go("first", "cancel") == ["roused"]
+    wire.look("roused")
 
-    assert redis_client.get("lock:a") == b"roused"
+    assert wire.client.get("lock:a") == b"roused"
