@@ -229,7 +229,7 @@ DOORS = [
         "return Failure(409,",
         "return Failure(200,",
         "tests/views/test_failure_view.py::"
-        "test_a_busy_answer_is_409_with_whole_seconds_in_retry_after",
+        "test_an_answer_says_in_whole_seconds_when_to_try_again_and_a_loss_says_none",
     ),
     Mutant(
         "a view that loses its lock is rolled back before it answers",

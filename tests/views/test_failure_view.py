@@ -55,30 +55,25 @@ def answer(
     return lock_failure(rf.post("/", headers={"accept": accept}), error)
 
 
-def test_a_busy_answer_is_409_with_whole_seconds_in_retry_after(rf: RequestFactory) -> None:
-    response = answer(rf, BUSY)
-
-    assert (response.status_code, response["Retry-After"]) == (409, "2")
+def busy(remaining: float | None) -> LockBusy:
+    return LockBusy("busy", remaining=remaining)
 
 
 @pytest.mark.parametrize(
-    ("remaining", "seconds"), [(0.0, "1"), (0.3, "1"), (1.2, "2"), (7.0, "2"), (None, "2")]
+    ("error", "expected"),
+    [
+        *((busy(left), (409, "1")) for left in (0.0, 0.3)),
+        *((busy(left), (409, "2")) for left in (1.2, 7.0, None)),
+        (DOWN, (503, "5")),
+        (LOST, (503, None)),
+    ],
 )
-def test_retry_after_is_two_seconds_or_what_is_left_of_the_lease(
-    rf: RequestFactory, remaining: float | None, seconds: str
-) -> None:
-    response = answer(rf, LockBusy("busy", remaining=remaining))
-
-    assert response["Retry-After"] == seconds
-
-
-@pytest.mark.parametrize(("error", "retry_after"), [(DOWN, "5"), (LOST, None)])
-def test_other_answers_are_503_and_a_loss_asks_nobody_to_try_again(
-    rf: RequestFactory, error: LockLost, retry_after: str | None
+def test_an_answer_says_in_whole_seconds_when_to_try_again_and_a_loss_says_none(
+    rf: RequestFactory, error: LockBusy, expected: tuple[int, str | None]
 ) -> None:
     response = answer(rf, error)
 
-    assert (response.status_code, response.headers.get("Retry-After")) == (503, retry_after)
+    assert (response.status_code, response.headers.get("Retry-After")) == expected
 
 
 @pytest.mark.parametrize(("accept", "kind"), ACCEPTS.items())

@@ -22,7 +22,7 @@ from django_setnx_lock.views import LockedViewMixin
 from tests.databases import state
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from django.test import RequestFactory
 
@@ -83,10 +83,7 @@ class Page(LockedViewMixin, View):
 
 class Stream(Page):
     def get(self, request: HttpRequest) -> HttpResponseBase:
-        def parts() -> Iterator[str]:
-            yield state("group:7")
-
-        return StreamingHttpResponse(parts())
+        return StreamingHttpResponse(map(state, ["group:7"]))
 
 
 class WholeStream(Stream):
