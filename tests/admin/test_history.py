@@ -144,14 +144,6 @@ def test_the_page_tells_who_held_this_lock_and_leads_to_its_history_and_back(
     assert f'href="{PAGE}"' in history.content.decode()
 
 
-def test_the_list_leads_to_the_history_and_back_to_the_list_as_it_was(admin_client: Client) -> None:
-    listed = admin_client.get(LIST, {"q": "order", "o": "key"}).content.decode()
-    link = f"{HISTORY}?_changelist_filters=q%3Dorder%26o%3Dkey"
-
-    assert f'href="{link}"' in listed
-    assert f'href="{LIST}?q=order&amp;o=key"' in admin_client.get(link).content.decode()
-
-
 def test_without_the_history_the_rest_of_the_lock_is_shown(admin_client: Client) -> None:
     lock("order:42").take(0)
     past.client().set(past.KEY, "no list")
@@ -191,22 +183,6 @@ def test_key_end_and_holder_can_be_searched_for(
 
     assert keys(page) == expected
     assert ("No matching entries." in text(page)) == (not expected)
-
-
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        *((query, 200) for query in ("p=x", "p=-3", "q=%00", "q=%FF", "name=", "z=1")),
-        ("name=session:1", 404),
-        ("name=lock:a}b", 404),
-    ],
-)
-def test_what_makes_no_sense_in_the_address_does_no_harm(
-    admin_client: Client, query: str, status: int
-) -> None:
-    force("order:42")
-
-    assert admin_client.get(f"{HISTORY}?{query}").status_code == status
 
 
 def test_each_cache_has_a_history_of_its_own(admin_client: Client, settings: Any) -> None:

@@ -17,7 +17,6 @@ from tests.admin.pages import HISTORY, LIST, address, boxes, choose, confirm, en
 from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound, unsound_lines
 from tests.hostile import sound_logs as sound_logs
 from tests.support.seams import any_lock
-from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -42,18 +41,13 @@ def check(page: Any, status: int = 200) -> Any:
     return page
 
 
-def look_at(client: Client, *names: str) -> None:
-    """See the page of each of these locks."""
-    for name in names:
-        check(client.get(address("change", name)))
-
-
-def look_at_lists(client: Client) -> str:
-    """See the list in all its forms. Gives what it says."""
+def look_at(client: Client, *names: str) -> str:
+    """See the list in all its forms, and the page of each of these locks. Gives the list."""
     for query in ("?o=key", "?q=group", "?p=2"):
         check(client.get(f"{LIST}{query}"))
-    page: str = check(client.get(LIST)).content.decode()
-    return page
+    for name in names:
+        check(client.get(address("change", name)))
+    return str(check(client.get(LIST)).content.decode())
 
 
 def release_by_page(client: Client, *keys: str, reason: str = "") -> None:
@@ -72,8 +66,7 @@ def test_no_record_of_a_holder_and_nothing_beside_it_breaks_a_page(admin_client:
     held = [hold(f"record-{number}", record) for number, record in enumerate(RECORDS.values())]
     held += [hold(f"meta-{number}", meta=meta) for number, meta in enumerate(METAS.values())]
 
-    page = look_at_lists(admin_client)
-    look_at(admin_client, *(one.name for one in held))
+    page = look_at(admin_client, *(one.name for one in held))
 
     assert all(f">{one.key}</a>" in page for one in held)
     # A message names ten of them.
@@ -112,22 +105,8 @@ def test_no_record_of_one_who_shares_a_lock_breaks_a_page(
         client.hset(holders, held.token, b"%d %s" % (10**15, record))
     client.hset(holders, readers[-1].token, b"9" * 5000 + b" {}")
 
-    look_at_lists(admin_client)
     look_at(admin_client, "lock:k")
     release_by_page(admin_client, "k")
-
-
-def test_no_record_of_a_waiter_breaks_a_page(admin_client: Client, fake_server: FakeServer) -> None:
-    lock("k").take(0)
-    client: Any = fake_server.client()
-    records = list(RECORDS.values())
-    # As many as are named.
-    with waiting_for(*["k"] * 10):
-        tokens = client.zrange("{lock:k}:waiters", 0, -1)
-        for start in range(0, len(records), len(tokens)):
-            for token, record in zip(tokens, records[start:], strict=False):
-                client.hset("{lock:k}:alive", f"who:{token.decode()}", record)
-            look_at(admin_client, "lock:k")
 
 
 def test_no_record_and_no_reason_breaks_the_history(admin_client: Client) -> None:
@@ -145,25 +124,12 @@ def test_no_key_breaks_a_page(admin_client: Client) -> None:
     for key in KEYS:
         past.note(key)
 
-    look_at_lists(admin_client)
     check(admin_client.get(HISTORY))
     look_at(admin_client, *names)
     release_by_page(admin_client, *(name.removeprefix("lock:") for name in names))
     for name in names:
         check(admin_client.get(address("history", name)))
         check(admin_client.get(HISTORY, {"name": name}))
-
-
-def test_names_that_are_no_text_are_in_no_list(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    client = fake_server.client()
-    hold("k")
-    for name in (b"lock:\xff\xfe", b"lock:\xed\xa0\x80", b"lock:" + b"x" * 5000):
-        client.set(name, "theirs")
-        client.zadd("{lock:}:index", {name: 10**15})
-
-    assert ">k</a>" in look_at_lists(admin_client)
 
 
 def test_no_value_of_another_program_breaks_a_page(
@@ -175,8 +141,7 @@ def test_no_value_of_another_program_breaks_a_page(
         fake_server.client().set(f"lock:{key}", value)
         fake_server.client().zadd("{lock:}:index", {f"lock:{key}": 10**15})
 
-    assert f">{keys[-1]}</a>" in look_at_lists(admin_client)
-    look_at(admin_client, *(f"lock:{key}" for key in keys))
+    assert f">{keys[-1]}</a>" in look_at(admin_client, *(f"lock:{key}" for key in keys))
     release_by_page(admin_client, *keys)
 
 

@@ -238,39 +238,29 @@ def test_a_related_row_is_saved_under_the_lock_unless_it_was_changed_elsewhere(s
     page.refused(customer="Ann Moe")
 
 
-def test_in_an_emergency_who_may_release_locks_takes_over(shop: Shop) -> None:
-    first = shop.ann.open(shop.order)
+TAKEN = "bob has taken this from you; what you typed is not saved."
 
-    page = take_over(shop.bob, shop.order)
+
+def test_in_an_emergency_who_may_release_locks_takes_over(shop: Shop) -> None:
+    first, shown = shop.ann.open(shop.order), shop.bob.open(shop.order)
+    assert "Take over…" in shown.content
+
+    asked = {**shown.fields, "action": RELEASE}
+    question = shop.bob.client.post(shop.bob.url(shop.order), asked).content.decode()
+    given = {**orders.values(question), "reason": "urgent"}
+    answer = shop.bob.client.post(shop.bob.url(shop.order), given, follow=True)
+    page = Page(shop.bob, shop.order, answer)
 
     assert page.is_editable
-    assert [entry.user for entry in LogEntry.objects.filter(object_id=str(shop.order.pk))] == [
-        shop.bob.user
-    ]
-    page.saved(customer="Bob Roe")
-    # The one who was taken from overwrites nothing.
-    first.refused(customer="Ann Moe")
-    assert stored(shop.order)[0] == "Bob Roe"
-
-
-def take_over(person: Person, order: Order) -> Page:
-    """Press the button of the form that cannot be edited, and confirm."""
-    page = person.open(order)
-    assert "Take over…" in page.content
-    question = person.client.post(person.url(order), {**page.fields, "action": RELEASE})
-    content = question.content.decode()
-    fields = {**orders.values(content), "reason": "urgent"}
-    return Page(person, order, person.client.post(person.url(order), fields, follow=True))
-
-
-def test_the_one_taken_from_is_told_and_keeps_what_was_typed(shop: Shop) -> None:
-    page = shop.ann.open(shop.order)
-    take_over(shop.bob, shop.order)
-
-    assert page.beacon() == "bob has taken this from you; what you typed is not saved."
-    again = page.refused(customer="Ann Moe")
+    (entry,) = LogEntry.objects.filter(object_id=str(shop.order.pk))
+    assert entry.user == shop.bob.user
+    # The one who was taken from is told, and overwrites nothing.
+    assert first.beacon() == TAKEN
+    again = first.refused(customer="Ann Moe")
     assert again.errors[0].startswith("bob is working on this order (since ")
-    assert stored(shop.order)[0] == "Ann Lee"
+    page.saved(customer="Bob Roe")
+    again.refused(customer="Ann Moe")
+    assert stored(shop.order)[0] == "Bob Roe"
 
 
 def test_a_lock_that_was_force_released_is_not_taken_again_by_the_open_form(shop: Shop) -> None:
@@ -278,7 +268,7 @@ def test_a_lock_that_was_force_released_is_not_taken_again_by_the_open_form(shop
     seen = shop.redis.assert_locked(shop.key)
     inspector().force_release(seen.name, seen.fingerprint, by="bob", reason="urgent")
 
-    assert page.beacon() == "bob has taken this from you; what you typed is not saved."
+    assert page.beacon() == TAKEN
     shop.redis.assert_not_locked(shop.key)
     page.saved(customer="Ann Moe")
 
@@ -635,23 +625,30 @@ def test_an_action_that_may_change_rows_skips_those_that_somebody_edits(shop: Sh
 # Mistakes of who writes the admin
 
 
+KEY = {"lock_key": "order:<pk>"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
+        ({}, 'lock_key = "order:<pk>"'),
         ({"lock_key": "order:<pk"}, "without its partner"),
-        ({"lock_editing": "yes"}, "lock_editing is True, 'warn' or False, not 'yes'"),
-        ({"edit_timeout": 0}, "timeout"),
+        ({**KEY, "lock_editing": "yes"}, "lock_editing is True, 'warn' or False, not 'yes'"),
+        ({**KEY, "edit_timeout": 0}, "timeout"),
     ],
 )
 def test_what_cannot_be_is_told_when_the_admin_is_registered(
     wrong: dict[str, Any], problem: str
 ) -> None:
-    kind: Any = type("Wrong", (orders.OrderAdmin,), wrong)
+    kind: Any = type("Wrong", (LockedAdminMixin, admin.ModelAdmin), wrong)
 
     with pytest.raises((ImproperlyConfigured, ValueError), match=problem):
         kind(Order, admin.AdminSite())
+
+
+def test_the_mixin_is_named_before_the_class_that_it_locks() -> None:
     with pytest.raises(TypeError, match="put LockedAdminMixin before ModelAdmin"):
-        type("Wrong", (admin.ModelAdmin, LockedAdminMixin), {"lock_key": "order:<pk>"})
+        type("Wrong", (admin.ModelAdmin, LockedAdminMixin), KEY)
 
 
 def test_a_template_of_ones_own_has_the_hidden_fields_too(
