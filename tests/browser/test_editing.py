@@ -57,6 +57,12 @@ def desk(chromium: Browser, browser: Browser, live_server: LiveServer) -> Desk:
     return Desk(live_server.url, chromium, browser)
 
 
+def test_bob_has_a_browser_without_scripts(desk: Desk) -> None:
+    desk.bob.open("data:text/html,<noscript>off</noscript><script>document.write('on')</script>")
+
+    assert desk.bob.read() == "off"
+
+
 def test_the_second_reads_who_edits_and_edits_when_the_first_has_saved_or_gone(desk: Desk) -> None:
     desk.ann.open(desk.url)
     desk.bob.open(desk.url)
