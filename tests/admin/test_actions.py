@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.servers import FakeServer
 
+    During = Callable[[Callable[[], object]], None]
+
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.groups")]
 
 SKIPPED = "warning: 1 group was skipped: "
@@ -42,40 +44,36 @@ def locks() -> list[LockInfo]:
 
 
 @pytest.fixture
-def during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def during(monkeypatch: pytest.MonkeyPatch) -> During:
     """Give a function that says what happens while ``shout`` and ``share`` are at work."""
-
-    def during(what: Callable[[], object]) -> None:
-        monkeypatch.setattr(GroupAdmin, "note", lambda _: what())
-
-    return during
+    return lambda what: monkeypatch.setattr(GroupAdmin, "note", lambda _: what())
 
 
 @contextmanager
-def renamed_once_locked(name: str) -> Iterator[None]:
-    """Give that group another name when the first lock is taken."""
+def at_each_lock(what: Callable[[str], object]) -> Iterator[None]:
+    """Have that done with the key of each lock that is taken."""
 
-    def rename(**about: object) -> None:
-        Group.objects.filter(name=name).update(name="zoe")
+    def receive(key: str, **about: object) -> None:
+        what(key)
 
-    lock_acquired.connect(rename)
+    lock_acquired.connect(receive)
     yield
-    lock_acquired.disconnect(rename)
+    lock_acquired.disconnect(receive)
+
+
+def rename_ann(key: str) -> None:
+    Group.objects.filter(name="ann").update(name="zoe")
 
 
 def test_it_runs_on_all_rows_under_the_renewed_lock_of_each(
-    admin_client: Client, groups: list[Group], during: Callable[[Callable[[], object]], None]
+    admin_client: Client, groups: list[Group], during: During
 ) -> None:
     taken: list[str] = []
     found: list[LockInfo] = []
     during(lambda: found.extend(locks()))
 
-    def note(key: str, **about: object) -> None:
-        taken.append(key)
-
-    lock_acquired.connect(note)
-    response = act(admin_client, "shout", list(reversed(groups)))
-    lock_acquired.disconnect(note)
+    with at_each_lock(taken.append):
+        response = act(admin_client, "shout", list(reversed(groups)))
 
     assert names() == ["ANN", "BOB", "CYD"]
     assert messages(response) == []
@@ -106,7 +104,7 @@ def test_rows_that_nothing_was_done_to_do_not_stay_locked(
     once = locked_action("group:<name>", min_hold=20)(lambda *_: None)
     monkeypatch.setattr(GroupAdmin, "once", once)
 
-    with renamed_once_locked("ann"):
+    with at_each_lock(rename_ann):
         act(admin_client, "once", groups[:1])
 
     assert not locks()
@@ -125,7 +123,7 @@ def test_a_row_that_is_locked_is_skipped_and_its_holder_named(
 
 
 def test_an_action_whose_rows_are_all_locked_does_not_run_and_ten_are_named(
-    admin_client: Client, during: Callable[[Callable[[], object]], None]
+    admin_client: Client, during: During
 ) -> None:
     ran: list[bool] = []
     during(lambda: ran.append(True))
@@ -140,7 +138,7 @@ def test_an_action_whose_rows_are_all_locked_does_not_run_and_ten_are_named(
 
 
 def test_rows_that_share_a_key_take_it_once(
-    admin_client: Client, groups: list[Group], during: Callable[[Callable[[], object]], None]
+    admin_client: Client, groups: list[Group], during: During
 ) -> None:
     found: list[str] = []
     during(lambda: found.extend(one.key for one in locks()))
@@ -154,7 +152,7 @@ def test_rows_that_share_a_key_take_it_once(
 def test_rows_are_read_after_their_locks_were_taken(
     admin_client: Client, groups: list[Group]
 ) -> None:
-    with renamed_once_locked("ann"):
+    with at_each_lock(rename_ann):
         act(admin_client, "shout", groups[:1])
 
     assert "ZOE" in names()
@@ -163,17 +161,14 @@ def test_rows_are_read_after_their_locks_were_taken(
 def test_a_row_whose_key_changed_before_its_lock_was_ours_is_skipped(
     admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    seen: list[Group] = []
+    action = locked_action("group:<name>")(lambda *about: seen.extend(about[2]))
+    monkeypatch.setattr(GroupAdmin, "shout", action)
 
-    def note(modeladmin: object, request: object, queryset: Any) -> None:
-        seen.extend(group.name for group in queryset)
-
-    monkeypatch.setattr(GroupAdmin, "shout", locked_action("group:<name>")(note))
-
-    with renamed_once_locked("ann"):
+    with at_each_lock(rename_ann):
         response = act(admin_client, "shout", groups[:2])
 
-    assert seen == ["bob"]
+    assert [group.name for group in seen] == ["bob"]
     assert messages(response) == [f"{SKIPPED}zoe (it changed meanwhile)"]
 
 
@@ -182,8 +177,7 @@ def test_a_row_without_a_key_is_skipped(
     admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch, template: str
 ) -> None:
     ran: list[object] = []
-    action = locked_action(template)(lambda modeladmin, request, queryset: ran.append(queryset))
-    monkeypatch.setattr(GroupAdmin, "shout", action)
+    monkeypatch.setattr(GroupAdmin, "shout", locked_action(template)(lambda *about: ran.append(1)))
 
     (message,) = messages(act(admin_client, "shout", groups[:1]))
 
@@ -244,7 +238,7 @@ def test_where_no_lock_can_be_had_nothing_is_done_and_the_message_says_why(
 
 
 def test_a_lock_lost_while_the_action_ran_is_told(
-    admin_client: Client, groups: list[Group], during: Callable[[Callable[[], object]], None]
+    admin_client: Client, groups: list[Group], during: During
 ) -> None:
     name = f"lock:group:{groups[0].pk}"
 
@@ -331,7 +325,7 @@ def test_an_action_that_lost_a_lock_is_rolled_back(
     groups: list[Group],
     ends: list[str],
     fake_server: FakeServer,
-    during: Callable[[Callable[[], object]], None],
+    during: During,
 ) -> None:
     during(lambda: fake_server.client().delete(f"lock:group:{groups[0].pk}"))
 

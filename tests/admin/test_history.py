@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.management import call_command
 
-from django_setnx_lock import LockLost, inspector, lock
+from django_setnx_lock import LockLost, lock
 from tests import past
-from tests.admin.pages import HISTORY, LIST, address, info, keys, press, text
+from tests.admin.pages import HISTORY, LIST, address, keys, press, text
 from tests.management.holders import kill_holder
 
 if TYPE_CHECKING:
@@ -38,18 +37,9 @@ def force(*names: str) -> None:
         past.note(key, "forced", by="rita", reason="stuck")
 
 
-def by_code(client: Client) -> None:
-    seen = info("order:42").fingerprint
-    inspector().force_release("lock:order:42", seen, by="a script", reason="stuck")
-
-
 ENDS: dict[str, Callable[[Client], object]] = {
     "lost": lambda _: past.client().delete("lock:order:42"),
     "forced by admin: stuck": lambda client: press(client, "release", "order:42", reason="stuck"),
-    r"forced by \S+@\S+: stuck": lambda _: call_command(
-        "locks", "release", "order:42", "--yes", "--reason", "stuck"
-    ),
-    "forced by a script: stuck": by_code,
 }
 
 

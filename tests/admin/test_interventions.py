@@ -132,17 +132,6 @@ def test_a_holder_is_asked_to_stop_once(admin_client: Client, held: LockHandle) 
     assert len(entries_of(Lock)) == 1
 
 
-def test_a_program_that_would_not_hear_is_not_asked(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    fake_server.client().set(f"lock:{KEY}", "theirs", ex=60)
-
-    (message,) = messages(press(admin_client, "stop", KEY))
-
-    assert message.startswith("warning: This cannot be done: ")
-    assert not LogEntry.objects.exists()
-
-
 def changed_hands(held: LockHandle) -> LockHandle:
     held.release()
     return any_lock(KEY, user="bob").take(0)

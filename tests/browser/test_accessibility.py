@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -220,6 +221,27 @@ def test_no_page_is_wider_than_the_screen_and_no_column_than_a_wide_one(operator
 
     box = "document.querySelector('#changelist .results')"
     assert operator.browser.run(f"return {box}.scrollWidth <= {box}.clientWidth")
+
+
+@pytest.mark.parametrize(
+    ("scene", "first", "most"),
+    [
+        (Scene(last_holds, LIST, "1 lease ran out"), "#result_list tbody tr", 300),
+        (SCENES["last holds"], ".lock-state", 300),
+        (SCENES["question"], ".lock-state", 400),
+    ],
+    ids=["list", "lock", "question"],
+)
+def test_what_is_asked_first_is_far_up_on_the_page(
+    operator: Operator, scene: Scene, first: str, most: int
+) -> None:
+    past.note("worker", "ran out", at=time.time() - 60)
+    scene.open(operator)
+
+    for width in WIDTHS:
+        operator.browser.show(width, "light")
+        at = f"document.querySelector('{first}').getBoundingClientRect().top + scrollY"
+        assert operator.browser.run(f"return {at}") <= most
 
 
 TINY = "<button style='width: 9px; height: 9px; padding: 0; border: 0; font-size: 6px'>a</button>"

@@ -82,18 +82,6 @@ def test_the_second_reads_who_edits_and_edits_when_the_first_has_saved_or_gone(d
     assert desk.fingerprint == ""
 
 
-def test_what_is_refused_stays_on_the_page(desk: Desk) -> None:
-    desk.bob.open(desk.url)
-    Order.objects.update(customer="Cyd Poe")
-
-    desk.type(desk.bob, "Bob Roe")
-    desk.bob.click(SAVE)
-
-    assert "This order was changed after you opened it." in desk.bob.read(".errorlist")
-    assert desk.bob.run("return document.querySelector('[name=customer]').value") == "Bob Roe"
-    assert desk.customer == "Cyd Poe"
-
-
 def test_loading_the_page_again_keeps_the_lock(desk: Desk) -> None:
     for _ in range(3):
         desk.ann.open(desk.url)

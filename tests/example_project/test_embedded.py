@@ -175,18 +175,6 @@ def test_a_user_that_comes_while_the_last_server_ends_gets_a_new_one(checkout: C
     assert redis.Redis.from_url(user.url).ping()
 
 
-def test_users_that_come_and_go_always_find_a_server(checkout: Checkout) -> None:
-    ended = []
-
-    for _ in range(5):
-        user = checkout.user().ready()
-        ended.append(redis.Redis.from_url(user.url).ping())
-        user.process.stdin.close()  # type: ignore[union-attr] # it is a pipe
-
-    assert all(ended)
-    eventually(checkout.is_gone)
-
-
 @only_linux
 @pytest.mark.parametrize("comes", [True, False], ids=["somebody comes", "nobody comes"])
 def test_a_starter_that_is_killed_leaves_one_server_to_the_next_or_nothing(
