@@ -106,7 +106,7 @@ OPERATORS = [
         "core/holder.py",
         'return found[0].encode("unicode_escape").decode()',
         "return found[0]",
-        f"{WIRE}/test_plain.py::test_what_could_do_more_than_be_read_is_escaped",
+        f"{WIRE}/test_holder.py::test_what_could_do_more_than_be_read_is_escaped",
     ),
     Mutant(
         "a finding of the doctor can be silenced",
@@ -644,7 +644,7 @@ WAITING = [
         f"{SCRIPTS}/deadlock.lua",
         "  redis.call('DEL', beside(KEYS[at], 'waits:' .. ARGV[at + 1]))\n",
         "",
-        "tests/wire/test_deadlock.py::test_what_one_has_found_nobody_else_finds",
+        f"{WIRE}/test_handover.py::test_a_deadlock_that_one_has_found_nobody_else_finds",
     ),
     Mutant(
         "one permit that becomes free is enough",

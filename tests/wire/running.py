@@ -25,8 +25,8 @@ def keys(name: str = "lock:a") -> tuple[str, str, str]:
     return name, f"{{{name}}}:meta", INDEX
 
 
-def box(token: str) -> str:
-    return f"{{lock:a}}:wake:{token}"
+def box(token: str, name: str = "lock:a") -> str:
+    return f"{{{name}}}:wake:{token}"
 
 
 def tokens_in(reply: bytes | None) -> list[str]:
@@ -34,13 +34,15 @@ def tokens_in(reply: bytes | None) -> list[str]:
 
 
 class Wire:
-    """Asks for ``lock:a`` at the server of ``client``."""
+    """Asks for the lock ``name`` at the server of ``client``."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, name: str = "lock:a") -> None:
         self.client = client
+        self.name = name
 
-    def run(self, script: str, *args: str, at: tuple[str, ...] = keys()) -> Any:
+    def run(self, script: str, *args: str, at: tuple[str, ...] = ()) -> Any:
         """Return the reply in full: a number is the short one of what is mostly asked."""
+        at = at or keys(self.name)
         reply = self.client.eval(Script(script).source, len(at), *at, *args)
         if script == "acquire" and isinstance(reply, int):
             return [b"OK", reply] if reply > 0 else [b"OK", -reply, b"listed", None]
@@ -60,9 +62,10 @@ class Wire:
         """Have each ask and wait; return the answers."""
         replies = []
         for token in tokens:
-            replies.append(self.run("acquire", token, str(lease), RECORD, str(SLICE), box(token)))
+            mail = box(token, self.name)
+            replies.append(self.run("acquire", token, str(lease), RECORD, str(SLICE), mail))
             if is_asleep:
-                self.run("listen", at=(box(token), f"{box(token)}:awake"))
+                self.run("listen", at=(mail, f"{mail}:awake"))
         return replies
 
     def let_go(self, who: str = "holder", how: str = "") -> list[str]:

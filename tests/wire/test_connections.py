@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+import redis.asyncio
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
+from django_setnx_lock.core.connections import connection
 from django_setnx_lock.core.protocol.requests import ACQUIRE, RELEASE
-from tests.processes import eventually
+from tests.processes import eventually, run
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -114,3 +116,28 @@ def test_who_gives_up_what_it_was_given_has_the_next_have_it(real_server: RealSe
     job = asyncio.run(give_up())
 
     job.result(10).release()
+
+
+def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "TWINS", dict(connection.TWINS))
+
+    class Mine(redis.Connection):
+        pass
+
+    class Twin(redis.asyncio.Connection):
+        pass
+
+    pool = redis.ConnectionPool(connection_class=Mine, port=real_server.port)
+    client = redis.Redis(connection_pool=pool)
+
+    with pytest.raises(
+        TypeError,
+        match=r"corresponds to .*Mine is not known.*connection\.register",
+    ):
+        run(RedisLock(client, "lock:a").aacquire())
+    connection.register(Mine, Twin)
+
+    assert run(RedisLock(client, "lock:a").aacquire())
+    pool.disconnect()

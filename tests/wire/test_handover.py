@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
-from tests.support.locks import queue_of, server_ms, value_of
-from tests.wire.running import CLAIM, INDEX, LEASE, SLICE, Wire, box, tokens_in
-
-if TYPE_CHECKING:
-    pass
+from tests.support.locks import queue_of, server_ms, text, value_of
+from tests.wire.running import CLAIM, INDEX, LEASE, RECORD, SLICE, Wire, box, keys, tokens_in
 
 LATE = 2_000
 LONG, SHORT = 20_000, 3_000
@@ -322,3 +319,30 @@ def test_a_name_that_is_entered_sweeps_those_that_ended_long_ago(wire: Wire) -> 
     wire.ask("other")
 
     assert wire.client.zrange(INDEX, 0, -1) == [b"lock:a"]
+
+
+# Deadlocks
+
+
+def search(wire: Wire, token: str, held: str, holder: str) -> list[Any]:
+    """Say that ``token``, whose caller is the holder of ``held``, waits here; and search."""
+    at = (*keys(wire.name)[:2], held)
+    found: list[Any] = wire.run("deadlock", token, "5000", RECORD, holder, at=at)
+    return [text(one) for one in found]
+
+
+def test_a_deadlock_that_one_has_found_nobody_else_finds(wire: Wire) -> None:
+    other = Wire(wire.client, "lock:b")
+    wire.take("ann")
+    other.take("bob")
+    wire.queue("bob-too")
+    other.queue("ann-too")
+
+    # The first has not left the queue yet.
+    first = search(other, "ann-too", "lock:a", "ann")
+    second = search(wire, "bob-too", "lock:b", "bob")
+    third = search(other, "ann-too", "lock:a", "ann")
+
+    assert first == []
+    assert sorted(second[1::2]) == ["lock:a", "lock:b"]
+    assert third == []

@@ -1,3 +1,5 @@
+"""What is written of a holder, what is read of what others wrote, and how it is shown."""
+
 from __future__ import annotations
 
 import json
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_setnx_lock.core import Holder
-from django_setnx_lock.core.holder import LONGEST
+from django_setnx_lock.core.holder import LONGEST, plain
 from django_setnx_lock.core.process import holder_here
+from django_setnx_lock.core.protocol import replies
 
 TEXTS = st.text(max_size=20)
 HOLDERS = st.builds(
@@ -133,3 +136,91 @@ NOT_SO = {
 )
 def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str) -> None:
     assert Holder.from_json(f'{{"host":"web1","{field}":{value}}}') == Holder(host="web1")
+
+
+# Text that others wrote, made fit to be shown
+
+
+# Surrogates as well, which hypothesis leaves out unless it is asked for them.
+ANY = st.text(st.characters(exclude_categories=()), max_size=2 * LONGEST)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("nightly import", "nightly import"),
+        (
+            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2",
+            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2",
+        ),
+        ("Aufr\udce4umen", r"Aufr\udce4umen"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\0", r"\x00"),
+        ("\x1b[2J\x7f\x9b2J", r"\x1b[2J\x7f\x9b2J"),
+        ("a\u2028b\u2029c\x85", r"a\u2028b\u2029c\x85"),
+        ("\u202ecod\u2066", r"\u202ecod\u2066"),
+        ("\u05e2\u200f1\u200e\u061c", "\u05e2" + r"\u200f1\u200e\u061c"),
+        ("x" * LONGEST, "x" * LONGEST),
+        ("x" * (LONGEST + 1), "x" * (LONGEST - 1) + "…"),
+        ("\0" * 1_000_000, (r"\x00" * LONGEST)[: LONGEST - 1] + "…"),
+    ],
+    ids=[
+        "ascii",
+        "other scripts",
+        "surrogate",
+        "line feed",
+        "nul",
+        "escape",
+        "separators",
+        "direction",
+        "marks of direction",
+        "longest",
+        "too long",
+        "too long escaped",
+    ],
+)
+def test_what_could_do_more_than_be_read_is_escaped(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@given(ANY)
+def test_a_plain_text_is_one_short_line_that_can_be_encoded(text: str) -> None:
+    shown = plain(text)
+
+    assert len(shown) <= LONGEST
+    assert shown.encode().decode() == shown
+    assert len(shown.splitlines()) <= 1
+    assert plain(shown) == shown
+
+
+# What a loss is called
+
+
+BY_NOBODY_KNOWN = [b'{"by":7,"reason":null}', b'{"by":["x"]}', b"{}"]
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize(
+    "mark",
+    [None, b"", b"left", b"\xff\xfe", b"[]", b"{", b"7", b"[" * 100_000],
+    ids=lambda mark: repr(mark)[:9],
+)
+def test_a_lock_that_nobody_known_took_is_one_whose_lease_ran_out(mark: bytes | None) -> None:
+    lost = replies.lost("a", mark)
+
+    assert "its lease ran out or its key was removed" in str(lost)
+    assert (lost.key, lost.forced_by, lost.reason) == ("a", "", "")
+
+
+@pytest.mark.parametrize("mark", BY_NOBODY_KNOWN, ids=repr)
+def test_who_forced_it_without_a_name_is_an_operator(mark: bytes) -> None:
+    assert str(replies.lost("a", mark)) == "the lock 'a' was force-released by an operator"
+
+
+def test_what_others_wrote_of_it_is_one_short_line() -> None:
+    mark = json.dumps({"by": "joe\n\udce4", "reason": "x\nERROR forged\x1b[2J" + "x" * 9999})
+    lost = replies.lost("a", mark.encode())
+
+    assert str(lost).startswith(r"the lock 'a' was force-released by joe\n\udce4: x\nERROR forged")
+    assert len(str(lost)) < 600
+    assert lost.forced_by == r"joe\n\udce4"

@@ -124,7 +124,7 @@ def test_data_of_another_type_is_left_and_said_so(real_server: RealServer, kind:
 
 def test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index(wire: Wire) -> None:
     wire.client.set(INDEX, "paid")
-    assert wire.run("acquire", "w1", "1000", RECORD, "0", "")[0] == b"OK"
+    assert wire.ask("w1", 1000)[0] == b"OK"
     assert wire.run("renew", "w1", "2000")[0] == b"OK"
     assert wire.run("release", "w1", "")[0] == b"OK"
 
@@ -133,7 +133,7 @@ def test_nothing_is_granted_where_the_fence_has_another_type(wire: Wire) -> None
     put(wire.client, "{lock:a}:meta", "hash")
     for token in TOKENS:
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            wire.run("acquire", token, "1000", RECORD, "0", "")
+            wire.ask(token, 1000)
         assert not wire.client.exists("lock:a")
 
 
@@ -162,18 +162,18 @@ def test_texts_that_others_wrote_break_no_script(real_server: RealServer) -> Non
 
 @pytest.mark.parametrize("name", ["a b", "\n", "ü ß", "1 2 3", "a:b", "%s %d", "'\"\\"])
 def test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox(wire: Wire, name: str) -> None:
-    at, box = keys(name), f"{{{name}}}:wake:1"
-    wire.run("acquire", "w1", "1000", RECORD, "0", "", at=at)
-    wire.run("acquire", "w2", "1000", RECORD, "1000", box, at=at)
+    lock = Wire(wire.client, name)
+    lock.take("w1")
+    lock.queue("w2")
 
-    assert wire.run("release", "w1", "", at=at) == [b"OK", b"w2"]
-    assert wire.client.lrange(box, 0, -1) == [b"w2"]
-    assert wire.run("acquire", "w3", "1000", "{}", "0", "", at=at)[2] == RECORD.encode()
+    assert lock.let_go("w1") == ["w2"]
+    assert wire.client.lrange(box("w2", name), 0, -1) == [b"w2"]
+    assert lock.ask("w3")[2] == RECORD.encode()
 
 
 @pytest.mark.parametrize("token", TOKENS)
 def test_who_is_asked_to_stop_hears_it_when_it_asks(wire: Wire, token: str) -> None:
-    wire.run("acquire", token, "1000", RECORD, "0", "")
+    wire.ask(token, 1000)
     assert len(wire.run("renew", token, "-1")) == 2
     request = '{"by":"ann","reason":"a \\"b\\""}'
     assert wire.run("stop", "other", request) == [b"CHANGED"]
@@ -206,7 +206,7 @@ def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(wire: Wire) -> Non
 
 
 def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(wire: Wire) -> None:
-    _, fence = wire.run("acquire", "w1", "1000", RECORD, "0", "")
+    _, fence = wire.ask("w1", 1000)
     wire.run("release", "w2", "doubt")
     swap = ("swap", "w1", "w2", str(fence), "9000", RECORD)
     assert wire.run(*swap) == [b"LOST", None]
@@ -214,7 +214,7 @@ def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(wire: Wire) -> None:
 
 
 def test_a_check_changes_nothing(wire: Wire) -> None:
-    wire.run("acquire", "w1", "1000", RECORD, "0", "")
+    wire.ask("w1", 1000)
     wire.client.persist("lock:a")
     wire.client.delete(INDEX)
     assert wire.run("renew", "w1", "-1") == [b"OK", -1]
