@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tests.postgres.server import PostgresServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from pytest_django.plugin import DjangoDbBlocker
 
 ALIAS, WHOLE = "orders", "whole"
@@ -34,32 +36,38 @@ def postgres_server(django_db_setup: None) -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def postgres(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """Give the alias of a PostgreSQL with the table of the orders, whose commits take 2 ms.
-
-    Not for tests with ``django_db``, which is of other databases.
-    """
+@contextlib.contextmanager
+def connected(
+    alias: str, server: PostgresServer, blocker: DjangoDbBlocker
+) -> Iterator[BaseDatabaseWrapper]:
+    """Have ``alias`` be a database there. Not for tests with ``django_db``, of other databases."""
     settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
-    connections.settings[ALIAS] = {**settings, **postgres_server.database}
-    with django_db_blocker.unblock():
-        connection = connections[ALIAS]
+    connections.settings[alias] = {**settings, **server.database}
+    with blocker.unblock():
+        connection = connections[alias]
         try:
             try:
                 connection.ensure_connection()
             except NotSupportedError as error:
                 pytest.skip(str(error))
-            with connection.schema_editor() as editor:
-                editor.create_model(Order)
-                editor.execute(SLOW_COMMIT)
-            yield ALIAS
+            yield connection
         finally:
             if connection.connection is not None:
                 with connection.cursor() as cursor:
-                    cursor.execute("DROP TABLE shop_order; DROP FUNCTION take_time")
+                    cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
             connections.close_all()
-            del connections[ALIAS]
-            del connections.settings[ALIAS]
+            del connections[alias]
+            del connections.settings[alias]
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """Give the alias of a PostgreSQL with the table of the orders, whose commits take 2 ms."""
+    with connected(ALIAS, postgres_server, django_db_blocker) as connection:
+        with connection.schema_editor() as editor:
+            editor.create_model(Order)
+            editor.execute(SLOW_COMMIT)
+        yield ALIAS
 
 
 class Router:
@@ -68,33 +76,17 @@ class Router:
     def db_for_read(self, model: Any, **hints: Any) -> str:
         return WHOLE
 
-    def db_for_write(self, model: Any, **hints: Any) -> str:
-        return WHOLE
+    db_for_write = db_for_read
 
 
 @pytest.fixture
 def whole_postgres(
     postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """Give the alias of a PostgreSQL with all tables, where every model is.
-
-    Not for tests with ``django_db``, which is of other databases.
-    """
-    settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
-    connections.settings[WHOLE] = {**settings, **postgres_server.database}
-    with django_db_blocker.unblock(), override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
-        connection = connections[WHOLE]
-        try:
-            try:
-                connection.ensure_connection()
-            except NotSupportedError as error:
-                pytest.skip(str(error))
-            call_command("migrate", database=WHOLE, verbosity=0)
-            yield WHOLE
-        finally:
-            if connection.connection is not None:
-                with connection.cursor() as cursor:
-                    cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-            connections.close_all()
-            del connections[WHOLE]
-            del connections.settings[WHOLE]
+    """Give the alias of a PostgreSQL with all tables, where every model is."""
+    with (
+        override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]),
+        connected(WHOLE, postgres_server, django_db_blocker),
+    ):
+        call_command("migrate", database=WHOLE, verbosity=0)
+        yield WHOLE

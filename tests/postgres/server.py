@@ -9,12 +9,9 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support import programs
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 START_SECONDS = 30
 # It is thrown away.
@@ -105,12 +102,7 @@ class PostgresServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 

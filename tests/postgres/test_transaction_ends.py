@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,15 +93,6 @@ def test_a_rollback_of_any_kind_releases_and_leaves_nothing_written(
     assert Order.objects.using(ALIAS).get().amount == 0
 
 
-def test_the_rollback_to_a_savepoint_releases_nothing() -> None:
-    with transaction.atomic(using=ALIAS):
-        with contextlib.suppress(Planned), transaction.atomic(using=ALIAS), lock("a"):
-            raise Planned
-        after = state("a")
-
-    assert (after, state("a")) == ("locked", "open")
-
-
 class Router:
     """Reads by another connection than it writes."""
 
@@ -134,20 +124,3 @@ def test_reads_by_another_alias_than_writes_lose_no_update() -> None:
             order.save()
 
     assert amount_after(work, FEWER_TIMES) == THREADS * FEWER_TIMES
-
-
-@pytest.mark.usefixtures("reads")
-def test_both_of_two_databases_are_waited_for() -> None:
-    seen: list[bool] = []
-
-    def look() -> None:
-        seen.append(lock("a").acquire(blocking=False))
-
-    with transaction.atomic(using=ALIAS):
-        with transaction.atomic(using=READS), lock("a"):
-            pass
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join(10)
-
-    assert (seen, state("a")) == ([False], "open")

@@ -17,7 +17,6 @@ from tests.support.locks import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 SLOTS = 16384
 
@@ -67,12 +66,7 @@ class Cluster:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._close_clients()
         for teller in self._tellers.values():
             teller.close()
