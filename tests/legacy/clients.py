@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import dataclass
 from typing import Any
 
 SUFFIX = "_lock"
@@ -33,13 +34,18 @@ return 3
 """
 
 
+@dataclass
 class LegacyClient:
     """What the two kinds share: letting go of what is still their own and not over."""
 
-    def __init__(self, client: Any, name: str) -> None:
-        self.client = client
-        self.key = name + SUFFIX
-        self.value = ""
+    client: Any
+    name: str
+    pause: float = 0.1
+    value: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name + SUFFIX
 
     def now(self) -> int:
         """Tell the time in the unit of the values, whole."""
@@ -54,14 +60,12 @@ class LegacyClient:
             self.client.delete(self.key)
 
 
+@dataclass
 class SecondsClient(LegacyClient):
     """One Lua script, with the time of the caller, in seconds; at most ``tries`` of it."""
 
-    def __init__(
-        self, client: Any, name: str, ttl: int = 10, tries: int = 40, pause: float = 0.1
-    ) -> None:
-        super().__init__(client, name)
-        self.ttl, self.tries, self.pause = ttl, tries, pause
+    ttl: int = 10
+    tries: int = 40
 
     def now(self) -> int:
         return int(time.time())
@@ -78,19 +82,12 @@ class SecondsClient(LegacyClient):
         return False
 
 
+@dataclass
 class MillisecondsClient(LegacyClient):
     """One command after another, in milliseconds, until ``deadline`` seconds have passed."""
 
-    def __init__(
-        self,
-        client: Any,
-        name: str,
-        lease_ms: int = 60_000,
-        deadline: float = 10,
-        pause: float = 0.1,
-    ) -> None:
-        super().__init__(client, name)
-        self.lease_ms, self.deadline, self.pause = lease_ms, deadline, pause
+    lease_ms: int = 60_000
+    deadline: float = 10
 
     def now(self) -> int:
         return int(time.time() * 1000)
