@@ -176,44 +176,6 @@ def test_with_three_of_five_gone_it_is_refused_and_nothing_is_left_on_the_living
     assert [int(five.clients[at].exists(NAME)) for at in (0, 4)] == [0, 0]
 
 
-def test_what_hung_when_it_was_asked_in_vain_keeps_nothing_when_it_goes_on(five: Five) -> None:
-    five.used()
-    for server in five.servers[1:4]:
-        server.pause()
-    with pytest.raises(LockUnavailable):
-        five.lock(timeout=60, master_timeout=SOON).take(0)
-
-    for server in five.servers[1:4]:
-        server.resume()
-
-    # Long before the lease ends. That the question had arrived is seen by what gave it up.
-    # Besides what was released before, of which nothing is left there.
-    gone = f"{{{NAME}}}:gone"
-    eventually(lambda: [client.zcard(gone) for client in five.clients[1:4]] == [1] * 3)
-    assert five.left() == [0] * 5
-
-
-def test_a_release_reaches_a_master_that_hung_meanwhile(five: Five) -> None:
-    held = five.lock(timeout=60, master_timeout=2).take(0)
-    five.servers[0].pause()
-
-    held.release()
-    five.servers[0].resume()
-
-    eventually(lambda: five.left() == [0] * 5)
-
-
-def test_what_a_release_cannot_reach_ends_with_the_lease(five: Five) -> None:
-    with proxied(five.servers[0]) as proxy:
-        held = five.lock([proxy.client(), *five.clients[1:]], timeout=60).take(0)
-        proxy.refuse()
-
-        held.release()
-
-        assert five.left() == [1, 0, 0, 0, 0]
-        assert 0 < five.clients[0].pttl(NAME) <= 60_000
-
-
 @PACES
 def test_a_slow_master_costs_the_master_timeout_at_most(
     five: Five, master: float, slack: float

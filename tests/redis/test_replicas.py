@@ -119,18 +119,11 @@ def several(client: redis.Redis, **options: Any) -> MultiLock:
     return MultiLock(client, ["lock:a", "lock:b"], replicas=1, **given)
 
 
-def shared(client: redis.Redis, **options: Any) -> RedisLock:
-    return lock(client, shared=True, **options)
-
-
 drivers = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
-ways = pytest.mark.parametrize(
-    "way", [lock, pytest.param(shared, marks=pytest.mark.matrix), several]
-)
 
 
 @drivers
-@ways
+@pytest.mark.parametrize("way", [lock, several])
 def test_a_grant_is_on_the_replica_when_it_is_given(
     pair: Pair, way: Callable[..., Any], driver: Driver
 ) -> None:
@@ -146,7 +139,7 @@ def test_a_grant_is_on_the_replica_when_it_is_given(
 
 
 @drivers
-@ways
+@pytest.mark.parametrize("way", [lock, several])
 def test_too_few_are_named_and_nothing_stays_held(
     cut_off: Pair, way: Callable[..., Any], driver: Driver
 ) -> None:

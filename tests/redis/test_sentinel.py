@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -21,28 +20,11 @@ from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    Wait = Callable[[redis.Redis], bool]
-
+drivers = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 # What is waited for; somebody has the last.
 KEYS = ("lock:a", "lock:b", "lock:c")
-
-
-def for_one(client: redis.Redis) -> bool:
-    return RedisLock(client, "lock:c").take(40).owned()
-
-
-def for_several(client: redis.Redis) -> bool:
-    return MultiLock(client, KEYS).take(40).owned()
-
-
-def for_several_in_asyncio(client: redis.Redis) -> bool:
-    async def work() -> bool:
-        held = await MultiLock(client, KEYS).atake(40)
-        return await held.aowned()
-
-    return asyncio.run(work())
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +57,35 @@ def answers(client: redis.Redis) -> bool:
         return False
 
 
-@pytest.mark.parametrize("wait", [for_one, for_several, for_several_in_asyncio])
+@drivers
+@pytest.mark.parametrize("count", [1, 3])
 def test_who_waits_has_the_locks_when_the_primary_is_back_empty(
-    wait: Wait, primary: RealServer, found: redis.Redis, caplog: pytest.LogCaptureFixture
+    primary: RealServer,
+    found: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    count: int,
+    driver: Driver,
 ) -> None:
+    lock = MultiLock(found, KEYS) if count > 1 else RedisLock(found, KEYS[-1])
+
+    async def wait() -> None:
+        held = await Face(lock, driver).take(40)
+        assert await held.owned()
+
     primary.flush()
     RedisLock(primary.client(), "lock:c", timeout=60).take(0)
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.DEBUG, "django_setnx_lock.lock"):
-        waiting = pool.submit(wait, found)
+        waiting = pool.submit(driver.run, wait())
         eventually(lambda: listeners(primary) == 1)
         primary.kill()
         try:
             eventually(lambda: "through an outage" in caplog.text or waiting.done())
         finally:
             primary.start()
-        assert waiting.result(30)
+        waiting.result(30)
 
 
-@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+@drivers
 def test_connections_are_kept_while_no_sentinel_answers(
     primary: RealServer, monkeypatch: pytest.MonkeyPatch, driver: Driver
 ) -> None:

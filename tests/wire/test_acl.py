@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock
 from django_setnx_lock.core.protocol import requests
+from tests.servers import ONCE
 from tests.support.locks import command
 from tests.wire.running import Wire
 
@@ -52,7 +51,7 @@ def admin(server: RealServer) -> Iterator[redis.Redis]:
 
 def as_user(server: RealServer, rule: list[str]) -> redis.Redis:
     command(server.client(), "ACL", "SETUSER", "app", "reset", "on", ">secret", *rule)
-    return server.client(username="app", password="secret", retry=Retry(NoBackoff(), 0))
+    return server.client(username="app", password="secret", retry=ONCE)
 
 
 def lock(client: redis.Redis, key: str, timeout: float = 30, **options: Any) -> RedisLock:
