@@ -19,9 +19,10 @@ from tests.faults.proxy import Proxy
 from tests.processes import Stopwatch, eventually, figure, may_be_late
 from tests.servers import RealServer, any_binary
 from tests.support import seams
+from tests.support.drivers import growth
 from tests.support.locks import INDEX, command
-from tests.support.renewals import end_of, is_longer
 from tests.support.seams import process_key
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,6 +150,7 @@ def test_two_of_five_that_are_no_more_cost_the_master_timeout(
         ("hanging hanging hanging", "r2: timeout, r3: timeout, r4: timeout"),
         ("dead hanging slow", "r2: unreachable, r3: timeout, r4: timeout"),
     ],
+    ids=["dead", "hanging", "each another"],
 )
 def test_with_three_of_five_gone_it_is_refused_and_nothing_is_left_on_the_living(
     five: Five, kinds: str, causes: str, master: float, slack: float
@@ -326,13 +328,14 @@ def test_of_three_who_ask_the_masters_in_different_orders_two_never_have_it(five
 # Renewal and loss.
 
 
-def test_it_is_renewed_for_longer_than_its_lease(five: Five) -> None:
-    held = five.lock(timeout=3 * SOON, master_timeout=SOON, renew=True).take(0)
+def test_it_is_renewed_by_those_that_are_left(five: Five) -> None:
+    held = five.lock(renew=True, master_timeout=SOON).take(0)
     five.servers[0].pause()
     five.servers[1].kill()
-    end = end_of(held)
+    has_grown = growth(held, after=DUE)
+    seams.pass_time(DUE)
 
-    eventually(lambda: is_longer(held, end))
+    eventually(has_grown)
 
     held.check()
     held.release()
@@ -344,7 +347,7 @@ def cut_off_holder(five: Five, **options: Any) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         proxies = [stack.enter_context(proxied(server)) for server in five.servers[:3]]
         clients = [proxy.client() for proxy in proxies] + five.clients[3:]
-        options |= {"timeout": 3 * SOON, "master_timeout": SOON, "renew": True}
+        options = {"timeout": 3 * SOON, "master_timeout": SOON, "renew": True, **options}
         held = five.lock(clients, **options).take(0)
         for proxy in proxies:
             proxy.refuse()
@@ -362,7 +365,11 @@ def test_who_cannot_renew_at_a_majority_has_lost_it_before_another_has_it(five: 
 
 def test_a_loss_is_told_and_why(five: Five, caplog: pytest.LogCaptureFixture) -> None:
     told = threading.Event()
-    with cut_off_holder(five, on_lost=lambda _: told.set()) as held:
+    with cut_off_holder(five, timeout=30, on_lost=lambda _: told.set()) as held:
+        seams.pass_time(DUE)
+        eventually(lambda: "cannot renew" in caplog.text)
+        seams.pass_time(30 - DUE)
+
         assert told.wait(20)
         with pytest.raises(LockLost, match=r"could not be renewed .* 2 of 5 masters answered"):
             held.check()
@@ -373,13 +380,12 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
     with proxied(five.servers[0]) as proxy:
         clients = [proxy.client(), *five.clients[1:]]
         held = [
-            Redlock(
-                clients, f"lock:{number}", timeout=3 * SOON, master_timeout=SOON, renew=True
-            ).take(0)
+            Redlock(clients, f"lock:{number}", master_timeout=PATIENT, renew=True).take(0)
             for number in range(20)
         ]
-        before, ends = proxy.round_trips, [end_of(one) for one in held]
-        eventually(lambda: all(map(is_longer, held, ends)))
+        before, have_grown = proxy.round_trips, growth(*held, after=DUE)
+        seams.pass_time(DUE)
+        eventually(have_grown)
         trips = proxy.round_trips - before
 
         assert all(one.owned() for one in held)
