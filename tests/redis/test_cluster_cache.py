@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from django_setnx_lock import LockUnavailable, inspector, lock
 from tests.management.doctor import examine
 from tests.processes import eventually
 from tests.servers import free_port
+from tests.support.children import child
 from tests.support.drivers import DRIVERS, Driver, Face
 from tests.support.locks import command
 from tests.wire.test_acl import DOCS, RULE
@@ -111,24 +111,16 @@ def test_a_child_of_a_fork_uses_connections_of_its_own(masters: Cluster, cache: 
     shared = get_client()
     with lock("order:42"):
         mine = shared.cluster()
-    reading, writing = os.pipe()
 
-    child = os.fork()
-    if child == 0:
-        try:
-            with lock("order:42", blocking_timeout=5) as held:
-                held.check()
-                others = shared.cluster() is not mine and cache.get("missing") is None
-            os.write(writing, b"well" if others else b"shared")
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    def work(say: Any) -> None:
+        with lock("order:42", blocking_timeout=5) as held:
+            held.check()
+            say([shared.cluster() is not mine, cache.get("missing")])
 
-    assert os.read(reading, 100) == b"well"
+    with child(work) as process:
+        assert process.hear() == [True, None]
     with lock("order:42", blocking_timeout=5) as held:
         held.check()
-    os.close(reading)
-    os.close(writing)
 
 
 DATABASES = "the database 0 alone"

@@ -13,12 +13,12 @@ import redis
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.connections import failures
-from tests.support.locks import command, text
+from tests.support.locks import INDEX, command, text
+from tests.wire.running import BESIDE
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-INDEX = "{lock:}:index"
 # A database of its own: what an earlier test has left behind may still speak in that of all others.
 APART = 3
 
@@ -66,63 +66,46 @@ class Monitor:
         return found
 
 
-def lock(client: redis.Redis, protocol: str, **options: Any) -> RedisLock:
-    return RedisLock(client, "lock:a", 30, key="a", index=INDEX, protocol=protocol, **options)
+def lock(client: redis.Redis, **options: Any) -> RedisLock:
+    return RedisLock(client, "lock:a", 30, key="a", index=INDEX, protocol="hosted", **options)
 
 
-def drive(client: redis.Redis, protocol: str) -> None:
+def drive(client: redis.Redis) -> None:
     """Do all that there is to do, with somebody who waits, and somebody who waits in vain."""
-    look = Inspector(client, "lock:", protocol=protocol)
-    with lock(client, protocol, renew=True) as held, ThreadPoolExecutor(1) as pool:
+    look = Inspector(client, "lock:", protocol="hosted")
+    with lock(client, renew=True) as held, ThreadPoolExecutor(1) as pool:
         held.check()
         held.extend(1)
         held.reacquire()
-        assert lock(client, protocol).locked()
-        assert lock(client, protocol).acquire(blocking_timeout=0.3) is False
+        assert lock(client).locked()
+        assert lock(client).acquire(blocking_timeout=0.3) is False
         assert [info.key for info in look.find().locks] == ["a"]
-        job = pool.submit(lock(client, protocol).take, 20)
+        job = pool.submit(lock(client).take, 20)
         wait([job], 0.3)
         held.release()
         job.result(20).release()
-    held = lock(client, protocol).take(0)
+    held = lock(client).take(0)
     look.force_release("lock:a", look.get("lock:a").fingerprint)
     client.set("lock:a", "another program's", px=50_000)
-    assert lock(client, protocol).acquire(blocking=False) is False
-
-
-def touched(server: RealServer, protocol: str) -> set[str]:
-    with Monitor(server) as monitor:
-        drive(server.client(db=APART), protocol)
-    assert sum(sender == "lua" for sender, _ in monitor.seen) > 50
-    return monitor.undeclared()
+    assert lock(client).acquire(blocking=False) is False
 
 
 def test_no_script_touches_a_key_that_it_was_not_told_of(real_server: RealServer) -> None:
-    assert touched(real_server, "hosted") == set()
+    with Monitor(real_server) as monitor:
+        drive(real_server.client(db=APART))
+
+    assert sum(sender == "lua" for sender, _ in monitor.seen) > 50
+    assert monitor.undeclared() == set()
 
 
-def test_those_of_the_plain_protocol_do(real_server: RealServer) -> None:
-    found = touched(real_server, "setnx")
-    assert any(":wake:" in key for key in found)
-    assert "{lock:a}:waiters" in found
-
-
-@pytest.mark.parametrize("protocol", ["hosted", "setnx"])
-def test_no_right_to_any_mailbox_is_needed(real_server: RealServer, protocol: str) -> None:
+def test_no_right_to_any_mailbox_is_needed(real_server: RealServer) -> None:
     admin = real_server.client()
-    beside = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced", "index")
-    keys = ("~lock:*", *(f"~{{lock:*}}:{end}" for end in beside))
-    command(admin, "ACL", "SETUSER", "confined", "reset", "on", ">secret", "+@all", *keys)
-    client = real_server.client(db=APART, username="confined", password="secret")
+    beside = (f"~{{lock:*}}:{end}" for end in (*BESIDE, "index"))
+    command(admin, "ACL", "SETUSER", "app", "reset", "on", ">secret", "+@all", "~lock:*", *beside)
     try:
-        if protocol == "hosted":
-            drive(client, protocol)
-        else:
-            with pytest.raises(LockUnavailable) as caught:
-                drive(client, protocol)
-            assert caught.value.cause == "denied"
+        drive(real_server.client(db=APART, username="app", password="secret"))
     finally:
-        admin.acl_deluser("confined")
+        admin.acl_deluser("app")
 
 
 @pytest.mark.parametrize(
