@@ -176,8 +176,6 @@ def test_a_lock_works_with_a_password(server: RealServer, protocol: int, driver:
 @pytest.mark.parametrize(
     "options",
     [
-        {"protocol": 2},
-        {"protocol": 3},
         {"protocol": 2, "decode_responses": True},
         {"protocol": 3, "decode_responses": True},
         {"db": 3, "client_name": "mine"},

@@ -1,44 +1,18 @@
-"""Locks whose value is a time, through the doors."""
+"""Locks whose value is a time, on the admin's pages."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from django.test import Client, override_settings
 
 from tests.admin.pages import LIST, address, text
-from tests.management.conftest import forks as forks
-from tests.management.conftest import start as start
 from tests.support.locks import server_ms
 from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.management.conftest import Program
     from tests.servers import RealServer
-
-INSIDE = """
-import django; django.setup()
-from django_setnx_lock import lock
-with lock("k", blocking_timeout=0, reentrant=True) as held:
-    print(held.client.get(held.name).decode(), held.fence)
-"""
-
-
-def test_with_lock_holds_one_and_its_command_has_it_again(
-    real_cache: RealServer, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TEST_PROTOCOL", "timestamp-ms")
-
-    status, out, _ = start("k", "--", sys.executable, "-c", INSIDE).end()
-
-    value, fence = out.split()
-    assert status == 0
-    assert 28_000 < int(value) - int(fence) // 1000 <= 31_000
-    assert real_cache.client().get("lock:k") is None
 
 
 @pytest.mark.django_db

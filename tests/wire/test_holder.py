@@ -86,20 +86,17 @@ def test_what_is_no_text_is_written_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holder", "text"),
+    ("given", "text"),
     [
-        (Holder(), "?:?"),
-        (Holder(host="web1", pid=7), "web1:7"),
-        (Holder(host="web1", pid=7, user="joe"), "joe@web1:7"),
-        (Holder(host="web1", pid=7, label="view pay"), "web1:7 (view pay)"),
-        (
-            Holder(host="web1", pid=7, label="view pay", note="by hand"),
-            "web1:7 (view pay; by hand)",
-        ),
+        ({}, "?:?"),
+        ({"host": "web1", "pid": 7}, "web1:7"),
+        ({"host": "web1", "pid": 7, "user": "joe"}, "joe@web1:7"),
+        ({"pid": 7, "label": "view pay"}, "?:7 (view pay)"),
+        ({"pid": 7, "label": "view pay", "note": "by hand"}, "?:7 (view pay; by hand)"),
     ],
 )
-def test_a_holder_is_told_in_one_line(holder: Holder, text: str) -> None:
-    assert str(holder) == text
+def test_a_holder_is_told_in_one_line(given: dict[str, Any], text: str) -> None:
+    assert str(Holder(**given)) == text
 
 
 @pytest.mark.parametrize("name", ["host", "thread", "label", "user", "note"])
@@ -145,40 +142,24 @@ def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str)
 ANY = st.text(st.characters(exclude_categories=()), max_size=2 * LONGEST)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("nightly import", "nightly import"),
-        (
-            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2",
-            "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2",
-        ),
-        ("Aufr\udce4umen", r"Aufr\udce4umen"),
-        ("a\nb\r\tc", r"a\nb\r\tc"),
-        ("\0", r"\x00"),
-        ("\x1b[2J\x7f\x9b2J", r"\x1b[2J\x7f\x9b2J"),
-        ("a\u2028b\u2029c\x85", r"a\u2028b\u2029c\x85"),
-        ("\u202ecod\u2066", r"\u202ecod\u2066"),
-        ("\u05e2\u200f1\u200e\u061c", "\u05e2" + r"\u200f1\u200e\u061c"),
-        ("x" * LONGEST, "x" * LONGEST),
-        ("x" * (LONGEST + 1), "x" * (LONGEST - 1) + "…"),
-        ("\0" * 1_000_000, (r"\x00" * LONGEST)[: LONGEST - 1] + "…"),
-    ],
-    ids=[
-        "ascii",
-        "other scripts",
-        "surrogate",
-        "line feed",
-        "nul",
-        "escape",
-        "separators",
-        "direction",
-        "marks of direction",
-        "longest",
-        "too long",
-        "too long escaped",
-    ],
-)
+OTHER_SCRIPTS = "Aufräumen 夜間バッチ\u3000👩\u200d💻 \u05e2"
+SHOWN = {
+    "ascii": ("nightly import", "nightly import"),
+    "other scripts": (OTHER_SCRIPTS, OTHER_SCRIPTS),
+    "surrogate": ("Aufr\udce4umen", r"Aufr\udce4umen"),
+    "line feed": ("a\nb\r\tc", r"a\nb\r\tc"),
+    "nul": ("\0", r"\x00"),
+    "escape": ("\x1b[2J\x7f\x9b2J", r"\x1b[2J\x7f\x9b2J"),
+    "separators": ("a\u2028b\u2029c\x85", r"a\u2028b\u2029c\x85"),
+    "direction": ("\u202ecod\u2066", r"\u202ecod\u2066"),
+    "marks of direction": ("\u05e2\u200f1\u200e\u061c", "\u05e2" + r"\u200f1\u200e\u061c"),
+    "longest": ("x" * LONGEST, "x" * LONGEST),
+    "too long": ("x" * (LONGEST + 1), "x" * (LONGEST - 1) + "…"),
+    "too long escaped": ("\0" * 1_000_000, (r"\x00" * LONGEST)[: LONGEST - 1] + "…"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), SHOWN.values(), ids=SHOWN)
 def test_what_could_do_more_than_be_read_is_escaped(text: str, shown: str) -> None:
     assert plain(text) == shown
 

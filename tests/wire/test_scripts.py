@@ -28,23 +28,12 @@ TYPES: dict[str, tuple[str, ...]] = {
     "stream": ("XADD", "*", "w1", "paid"),
 }
 # What a hash or a string may have in the place of ours.
+ALIVE = 10**15
 TEXTS = (
     *("", " ", "paid", "0", "-1", "1e400", "nan", "9" * 40, "1 2 3", "1 2 3 4", "\xff\x00"),
-    *(
-        "1 w1",
-        "1 w1 {",
-        "5 read:w1 {}",
-        "1 2 3 99999999999999999999 box",
-        f"{10**15} 1 1 3 box {{}}",
-    ),
-    *(
-        f"{10**15} {10**15} {10**15} 3 box {{}}",
-        "w1",
-        "readers:1",
-        "readers:x",
-        "kept:1",
-        "permits:9",
-    ),
+    *("1 w1", "1 w1 {", "5 read:w1 {}", "1 2 3 99999999999999999999 box", "w1", "kept:1"),
+    *("readers:1", "readers:x", "permits:9"),
+    *(f"{ALIVE} 1 1 3 box {{}}", f"{ALIVE} {ALIVE} {ALIVE} 3 box {{}}"),
 )
 
 

@@ -189,19 +189,14 @@ def test_a_fence_grows_although_the_clock_steps_back(still: Still, unit: str) ->
 # What is no time
 
 
+NO_TIMES = {
+    "ms": ["hello", "", "1", "-1900000000000", "0x1bf08eb000", "1900000000"],
+    "s": ["1900000000000", "c0ffee00c0ffee00c0ffee00c0ffee00", '"1900000000"'],
+}
+
+
 @pytest.mark.parametrize(
-    ("unit", "value"),
-    [
-        ("ms", "hello"),
-        ("ms", ""),
-        ("ms", "1"),
-        ("ms", "-1900000000000"),
-        ("ms", "0x1bf08eb000"),
-        ("ms", "1900000000"),
-        ("s", "1900000000000"),
-        ("s", "c0ffee00c0ffee00c0ffee00c0ffee00"),
-        ("s", '"1900000000"'),
-    ],
+    ("unit", "value"), [(unit, value) for unit, values in NO_TIMES.items() for value in values]
 )
 def test_what_is_no_time_in_its_unit_is_refused_and_left_alone(
     still: Still, unit: str, value: str
