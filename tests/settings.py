@@ -38,7 +38,6 @@ CACHES = caches(URL)
 # A test takes locks for several callers in one thread; programs that it starts may differ.
 SETNX_LOCK = {
     "REENTRANT": "TEST_REENTRANT" in os.environ,
-    "PROTOCOL": os.environ.get("TEST_PROTOCOL", "setnx"),
 }
 
 SECRET_KEY = "only for the tests"
