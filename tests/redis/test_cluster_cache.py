@@ -254,3 +254,16 @@ def test_locks_check_looks_at_the_locks_of_all_nodes(cache: Any) -> None:
     said = r"6 held \((k\d, ){2}k\d and 3 more\); 6 locks, 0 waiting$"
     with pytest.raises(CommandError, match=said):
         call_command("locks", "check", "--state", "held")
+
+
+def test_locks_check_knows_who_is_first_in_a_queue(cache: Any) -> None:
+    def has_waited() -> bool:
+        return any((one.waited or 0) > 0.1 for one in inspector().get("lock:k").waiters)
+
+    with ThreadPoolExecutor(1) as pool:
+        with lock("k", timeout=60):
+            waiting = pool.submit(lock("k", blocking_timeout=20).take)
+            eventually(has_waited)
+            with pytest.raises(CommandError, match=r"1 waited for more than 0\.1 s \(k\)"):
+                call_command("locks", "check", "--max-wait", "0.1")
+        waiting.result(20).release()

@@ -200,6 +200,25 @@ def test_answers_that_are_cut_off_cost_none_of_them_its_lock(
     assert values == {held.token.encode() for held in taken}
 
 
+def test_when_all_are_cancelled_nothing_is_left(
+    proxy: Proxy, warm: redis.Redis, real_server: RealServer
+) -> None:
+    async def work() -> None:
+        proxy.hold(b"lock:")
+        tasks = [asyncio.create_task(take(warm, number)) for number in range(MANY)]
+        await asyncio.to_thread(eventually, proxy.holds.is_set)
+        for task in tasks:
+            task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.to_thread(proxy.let_go)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {asyncio.CancelledError}
+
+    run_task(work())
+
+    assert not [name for name in range(MANY) if real_server.client().exists(f"lock:{name}")]
+
+
 def test_who_waits_for_its_answer_behind_others_has_its_own_time(
     proxy: Proxy, real_server: RealServer
 ) -> None:
