@@ -24,13 +24,12 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from django.views.generic import FormView, TemplateView
 from rest_framework.decorators import api_view
-from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from django_setnx_lock import lock, locked, redis_lock
+from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.views import LockedViewMixin
 
 order_lock = redis_lock("order:<pk>")
@@ -67,11 +66,6 @@ def lose(pk: int) -> None:
 def service() -> None:
     with lock("stock", **NOW):
         pass
-
-
-@locked("order:<pk>", **NOW)
-def pay_locked(request: HttpRequest, pk: int) -> None:
-    write(request, pk)
 
 
 def write(request: Any, pk: int) -> None:
@@ -117,11 +111,6 @@ def missing(request: HttpRequest, pk: int) -> HttpResponse:
 def by_service(request: HttpRequest, pk: int) -> HttpResponse:
     with lock(key(pk), **NOW):
         return plain(request, pk)
-
-
-def by_locked_function(request: HttpRequest, pk: int) -> HttpResponse:
-    pay_locked(request, pk)
-    return HttpResponse("done")
 
 
 class Callable:
@@ -254,12 +243,6 @@ class ApiByMethod(APIView):
         return api_plain(request, pk)
 
 
-class ApiGeneric(GenericAPIView[Any]):
-    @method_decorator(order_lock)
-    def post(self, request: Request, pk: int) -> Response:
-        return api_plain(request, pk)
-
-
 class ApiOrders(ViewSet):
     @order_lock
     def create(self, request: Request, pk: int) -> Response:
@@ -292,7 +275,6 @@ SHAPES = {
     "streaming": Shape(order_lock(streams)),
     "missing": Shape(order_lock(missing), 404),
     "service": Shape(by_service, is_decorated=False),
-    "locked-function": Shape(by_locked_function, is_decorated=False),
     "dispatch": Shape(ByDispatch.as_view()),
     "named-method": Shape(ByNamedMethod.as_view()),
     "method": Shape(ByMethod.as_view()),
@@ -311,7 +293,6 @@ SHAPES = {
     "async-service": asynchronous(by_async_service, is_decorated=False),
     "api-view": Shape(api_view(["POST"])(order_lock(api_plain)), is_api=True),
     "api-method": Shape(ApiByMethod.as_view(), is_api=True),
-    "api-generic": Shape(ApiGeneric.as_view(), is_api=True),
     "api-viewset": Shape(ApiOrders.as_view({"post": "create"}), is_api=True),
     "api-dispatch": Shape(ApiByDispatch.as_view()),
     "api-mixin": Shape(ApiMixed.as_view()),
