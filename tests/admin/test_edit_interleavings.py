@@ -24,7 +24,7 @@ pytestmark = [
     # Each is some dozen pages.
     pytest.mark.timeout(300),
 ]
-RUNS, PARTS, STEPS = 200, 50, 9
+STEPS = 9
 STEPS_OF = {"open": 5, "save": 4, "leave": 1, "expire": 1}
 
 
@@ -62,11 +62,11 @@ def lost_edits(redis: LockTester, seed: int, people: list[Person]) -> tuple[list
 
 
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(part, marks=pytest.mark.matrix) for part in range(1, PARTS))]
+    "first", [0, *(pytest.param(first, marks=pytest.mark.matrix) for first in range(4, 200, 4))]
 )
-def test_no_edit_is_lost_whatever_the_order(redis: LockTester, part: int) -> None:
+def test_no_edit_is_lost_whatever_the_order(redis: LockTester, first: int) -> None:
     people = [Person(name) for name in ("ann", "bob", "cyd")]
-    found = [lost_edits(redis, seed, people) for seed in range(part, RUNS, PARTS)]
+    found = [lost_edits(redis, seed, people) for seed in range(first, first + 4)]
 
     assert [lost for lost, _ in found if lost] == []
     assert any(saved for _, saved in found)
