@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib import admin
 from django.contrib.admin.sites import all_sites
-from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.models import Group
 from django.core.checks import run_checks
 from django.db import connection
 from django.test import override_settings
@@ -19,7 +19,7 @@ from django_setnx_lock.core import LockInfo
 from django_setnx_lock.signals import lock_acquired
 from tests import databases
 from tests.admin.groups import GroupAdmin, act
-from tests.admin.pages import messages
+from tests.admin.pages import messages, staff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -255,13 +255,8 @@ def test_a_lock_lost_while_the_action_ran_is_told(
 
 
 @pytest.mark.parametrize("may_see", [False, True])
-def test_holders_are_named_to_those_who_may_see_locks(
-    client: Client, groups: list[Group], may_see: bool
-) -> None:
-    user = User.objects.create_user("clerk", is_staff=True)
-    wanted = ["view_group", "change_group", *["view_lock"] * may_see]
-    user.user_permissions.set(Permission.objects.filter(codename__in=wanted))
-    client.force_login(user)
+def test_holders_are_named_to_those_who_may_see_locks(groups: list[Group], may_see: bool) -> None:
+    client = staff("view_group", "change_group", *["view_lock"] * may_see)
 
     with lock(f"group:{groups[0].pk}", label="nightly", note="secret note"):
         (message,) = messages(act(client, "shout", groups[:1]))

@@ -9,8 +9,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.sites import all_sites
-from django.contrib.auth.models import Group, Permission, User
-from django.core.management import call_command
+from django.contrib.auth.models import Group, User
 from django.urls import path
 
 from django_setnx_lock import LockLost, LockUnavailable, inspector, lock
@@ -19,7 +18,16 @@ from django_setnx_lock.models import Lock
 from tests import urls
 from tests.admin import groups as groups_site
 from tests.admin.groups import RELEASE, GroupAdmin, act, seen
-from tests.admin.pages import address, entries_of, info, messages, refuse_entries, text, ticked
+from tests.admin.pages import (
+    address,
+    entries_of,
+    info,
+    messages,
+    refuse_entries,
+    staff,
+    text,
+    ticked,
+)
 from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
@@ -86,15 +94,9 @@ ELSEWHERE = "to the logger “django_setnx_lock.force_release”"
 NOTHING = "log has nothing that was done to this lock."
 
 
-@pytest.mark.parametrize("released", ["command", "code", "not at all"])
-def test_where_nothing_is_logged_the_page_says_where_to_look(
-    admin_client: Client, released: str
-) -> None:
+def test_where_nothing_is_logged_the_page_says_where_to_look(admin_client: Client) -> None:
     lock("k").take(0)
-    if released == "command":
-        call_command("locks", "release", "k", "--yes")
-    elif released == "code":
-        inspector().force_release("lock:k", info("k").fingerprint)
+    inspector().force_release("lock:k", info("k").fingerprint)
 
     page = log_of(admin_client, "k")
 
@@ -164,12 +166,9 @@ def test_rows_that_have_no_lock_are_named(admin_client: Client, groups: list[Gro
 
 @pytest.mark.parametrize("may", [False, True])
 def test_it_takes_the_permission(
-    admin_client: Client, client: Client, groups: list[Group], held: list[LockHandle], may: bool
+    admin_client: Client, groups: list[Group], held: list[LockHandle], may: bool
 ) -> None:
-    user: User = User.objects.create_user("staff", is_staff=True)
-    wanted = ["view_group", "change_group", *["release_lock"] * may]
-    user.user_permissions.set(Permission.objects.filter(codename__in=wanted))
-    client.force_login(user)
+    client = staff("view_group", "change_group", *["release_lock"] * may)
     shown = seen(act(admin_client, RELEASE, groups))
 
     page = client.get("/groups-admin/auth/group/").content.decode()
