@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -12,10 +13,12 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from django_setnx_lock import lock
+from django_setnx_lock import inspector, lock
 from example_project.shop import payments
 from example_project.shop.models import Order
 from example_project.tour.browser import Answer, Browser
+from example_project.tour.checks import they_wait, who_wait
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from pytest_django.live_server_helper import LiveServer
@@ -117,6 +120,26 @@ def test_the_front_page_shows_a_double_charge(order: Order, client: Client) -> N
     page = client.get("/").content.decode()
 
     assert "charged 2 times" in page
+
+
+def wait_for_it() -> None:
+    with lock("k", note="invoice"):
+        pass
+
+
+def test_the_tour_finds_who_waits_in_what_show_says() -> None:
+    out = io.StringIO()
+    with lock("k"):
+        waiter = threading.Thread(target=wait_for_it)
+        waiter.start()
+        eventually(lambda: inspector().get("lock:k").waiting)
+        call_command("locks", "show", "k", stdout=out)
+    waiter.join()
+
+    lines = out.getvalue().splitlines()
+    assert they_wait(lines, [os.getpid()])
+    assert "invoice" in who_wait(lines)[1]
+    assert not they_wait(lines[: lines.index(who_wait(lines)[0])], [os.getpid()])
 
 
 def act(client: Client, action: str, orders: list[Order], **fields: str) -> Any:
