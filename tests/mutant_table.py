@@ -503,7 +503,7 @@ EDITING = [
         "admin/model_admin.py",
         "using(using).select_for_update()",
         "using(using)",
-        "tests/postgres/test_editing.py::"
+        "tests/postgres/test_admin.py::"
         "test_of_several_who_save_at_once_without_redis_one_has_saved",
     ),
     Mutant(

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from django.db import connections, transaction
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
@@ -106,16 +106,3 @@ def test_a_locked_block_in_the_transaction_of_the_request_loses_none() -> None:
 @pytest.mark.usefixtures("atomic_requests")
 def test_what_lets_go_before_the_commit_loses_updates() -> None:
     assert amount_after(request("block-exit"), FEWER_TIMES) < THREADS * FEWER_TIMES
-
-
-@pytest.mark.usefixtures("postgres")
-@pytest.mark.parametrize(("until_commit", "loses"), [(True, False), (False, True)])
-def test_a_lock_within_a_transaction_outlives_it_unless_told_otherwise(
-    until_commit: bool, loses: bool
-) -> None:
-    def work(pk: int) -> None:
-        one = lock(f"order:{pk}", blocking_timeout=60, until_commit=until_commit)
-        with transaction.atomic(using=ALIAS), one:
-            add_one(pk)
-
-    assert (amount_after(work, FEWER_TIMES) < THREADS * FEWER_TIMES) is loses

@@ -1,4 +1,4 @@
-"""The admin's log on PostgreSQL, which stores no NUL, of locks whose texts have some."""
+"""The admin on PostgreSQL: its log, which stores no NUL, and the edit form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from django.test import Client
 
 from django_setnx_lock import lock
 from django_setnx_lock.models import Lock
+from django_setnx_lock.testing import LockTester
+from example_project.shop.models import Order
 from tests.admin.groups import RELEASE, act, seen
+from tests.admin.orders import save_at_once, stored
 from tests.admin.pages import address, boxes, choose, confirm, entries_of, messages, press, text
 from tests.hostile import KEYS, RECORDS, hold, unsound_lines
 from tests.postgres.conftest import WHOLE
@@ -107,3 +110,15 @@ def test_the_action_refuses_a_nul_in_the_reason_before_anything_is_done(admin: C
     assert seen(page)
     assert held.owned()
     assert not LogEntry.objects.exists()
+
+
+# Rows, which can be locked there
+
+
+@pytest.mark.urls("tests.admin.orders")
+@pytest.mark.usefixtures("whole_postgres")
+def test_of_several_who_save_at_once_without_redis_one_has_saved() -> None:
+    for number in range(5):
+        order = Order.objects.create(number=str(number), customer="Ann Lee", amount="10.00")
+        with LockTester("ignore") as redis, redis.unreachable():
+            assert save_at_once(order, "ann", "bob", "cyd") == [stored(order)]
