@@ -78,7 +78,7 @@ class Cluster:
         port = free_port()
         options = ("--cluster-enabled", "yes", "--cluster-port", str(port))
         with RealServer(primary.binary, *options, "--cluster-node-timeout", "2000") as replica:
-            own = _id(self.tell(primary, "NODES"))
+            own = self.id_of(primary)
             for node in self.nodes:
                 self.tell(node, "MEET", "127.0.0.1", replica.port, port)
             eventually(lambda: any(one["node_id"] == own for one in self._known(replica)))
@@ -116,6 +116,9 @@ class Cluster:
     def tell(self, node: RealServer, *parts: Any) -> Any:
         """Send ``node`` a command of CLUSTER; give its reply."""
         return command(self.teller(node), "CLUSTER " + str(parts[0]), *parts[1:])
+
+    def id_of(self, node: RealServer) -> str:
+        return str(self.tell(node, "MYID").decode())
 
     def teller(self, node: RealServer) -> redis.Redis:
         """Give a client of ``node`` alone, closed at the end of the cluster."""
@@ -161,8 +164,8 @@ class Cluster:
 
     def begin_move(self, slot: int, source: RealServer, target: RealServer) -> None:
         """Have the slot begin to move: ``source`` sends whoever asks for what it lacks on."""
-        self.tell(target, "SETSLOT", slot, "IMPORTING", _id(self.tell(source, "NODES")))
-        self.tell(source, "SETSLOT", slot, "MIGRATING", _id(self.tell(target, "NODES")))
+        self.tell(target, "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        self.tell(source, "SETSLOT", slot, "MIGRATING", self.id_of(target))
 
     def move_keys(
         self, slot: int, source: RealServer, target: RealServer, *, pause: float = 0.0
@@ -175,7 +178,7 @@ class Cluster:
 
     def end_move(self, slot: int, target: RealServer) -> None:
         """Have the slot belong to ``target``."""
-        owner = _id(self.tell(target, "NODES"))
+        owner = self.id_of(target)
         for node in [target, *(node for node in self.nodes if node is not target)]:
             self.tell(node, "SETSLOT", slot, "NODE", owner)
 
@@ -192,10 +195,6 @@ class Cluster:
         time.sleep(pause)
         self.move_keys(slot, source, target)
         self.end_move(slot, target)
-
-
-def _id(known: dict[str, Any]) -> str:
-    return next(str(one["node_id"]) for one in known.values() if "myself" in one["flags"])
 
 
 def _ranges(known: dict[str, Any]) -> list[list[int]]:

@@ -69,28 +69,21 @@ class Watched(NamedTuple):
             "TEST_SERVER_URL": self.primary.url,
         }
 
-    def sentinel(self) -> redis.Redis:
-        """Return a client of the first Sentinel."""
-        return redis.Redis(port=self.ports[0], retry=ONCE)
-
-    def primary_port(self) -> int:
-        """Return the port of the primary that the first Sentinel names."""
-        with self.sentinel() as sentinel:
-            _, port = command(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-        return int(port)
+    def _said(self) -> list[Any]:
+        """Return what each Sentinel says of the primary."""
+        found: list[Any] = []
+        for port in self.ports:
+            with redis.Redis(port=port, retry=ONCE) as sentinel:
+                found.append(sentinel.sentinel_master(SERVICE))
+        return found
 
     def names_another(self) -> bool:
         """Tell whether all Sentinels give another primary to redis-py, as they do at the end."""
-        return all(map(self._names_another, self.ports))
-
-    def _names_another(self, port: int) -> bool:
-        with redis.Redis(port=port, retry=ONCE) as sentinel:
-            about: Any = sentinel.sentinel_master(SERVICE)
-        return int(about["port"]) != self.primary.port
+        return all(int(one["port"]) != self.primary.port for one in self._said())
 
     def fails_over(self) -> bool:
         """Order a failover; tell whether the Sentinel knows enough of the replicas for it."""
-        with self.sentinel() as sentinel:
+        with redis.Redis(port=self.ports[0], retry=ONCE) as sentinel:
             try:
                 command(sentinel, "SENTINEL", "FAILOVER", SERVICE)
             except redis.exceptions.ResponseError:
@@ -105,8 +98,10 @@ class Watched(NamedTuple):
 
     def settles(self) -> bool:
         """Tell whether all know of one another, and all replicas of the primary."""
+        known = {(len(self.replicas), len(self.ports) - 1)}
         try:
-            return all(map(self._is_known_to, self.ports)) and self.replicates()
+            said = {(one["num-slaves"], one["num-other-sentinels"]) for one in self._said()}
+            return said == known and self.replicates()
         except redis.exceptions.RedisError:
             return False
 
@@ -114,12 +109,6 @@ class Watched(NamedTuple):
         client = self.primary.client()
         client.set("heard", 1)
         return int(command(client, "WAIT", len(self.replicas), 2000)) == len(self.replicas)
-
-    def _is_known_to(self, port: int) -> bool:
-        with redis.Redis(port=port, retry=ONCE) as sentinel:
-            about: Any = sentinel.sentinel_master(SERVICE)
-        others = len(self.ports) - 1
-        return (about["num-slaves"], about["num-other-sentinels"]) == (len(self.replicas), others)
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ def test_who_comes_back_at_once_is_sent_to_the_node_that_took_over(
     client = cluster.client(socket_timeout=5)
     first = cluster.nodes[0]
     name = cluster.names()[0]
-    own = cluster.tell(replica, "MYID").decode()
+    own = cluster.id_of(replica)
     said: list[str] = []
 
     def knows(node: RealServer) -> bool:

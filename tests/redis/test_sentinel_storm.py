@@ -91,7 +91,7 @@ def killed(folder: Path, replicas: int, *, is_cut: bool) -> History:
             moment = time.monotonic()
             deployment.primary.kill()
             (new,) = deployment.replicas
-            eventually(lambda: deployment.primary_port() == new.port, 40)
+            eventually(deployment.names_another, 40)
             # Another one to acknowledge locks, which is empty and must not come back as a primary.
             deployment.primary.options = ("--replicaof", "127.0.0.1", str(new.port))
             deployment.primary.start()
