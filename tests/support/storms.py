@@ -49,6 +49,10 @@ OURS: dict[str, dict[str, Any]] = {
 TOGETHER = {"reader": math.inf, "permit": PERMITS}
 
 
+# The sign that ends a storm before its time.
+OVER = "over"
+
+
 class Plan(NamedTuple):
     """What the callers of one process do.
 
@@ -195,14 +199,17 @@ class Caller:
         else:
             held.release()
 
+    def goes_on(self) -> bool:
+        return time.monotonic() < self.end and not self.folder.joinpath(OVER).exists()
+
     def in_thread(self) -> None:
-        while time.monotonic() < self.end:
+        while self.goes_on():
             # Nothing that it awaits suspends.
             with contextlib.suppress(StopIteration):
                 self.turn().send(None)
 
     async def in_task(self) -> None:
-        while time.monotonic() < self.end:
+        while self.goes_on():
             turn = asyncio.create_task(self.turn())
             if self.has(self.plan.cancelled):
                 await asyncio.wait({turn}, timeout=self.random.uniform(0, 0.2))
@@ -359,7 +366,9 @@ class Crew:
 
     def follow(self) -> None:
         """Return when time is over, and with it the processes."""
-        while (left := self.end - time.monotonic()) > 0.5:
+        while (left := self.end - time.monotonic()) > 0.5 and not self.folder.joinpath(
+            OVER
+        ).exists():
             for seed, process in list(self.running.items()):
                 if process.poll() == -signal.SIGKILL:
                     del self.running[seed]
