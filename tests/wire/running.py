@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_setnx_lock.core import Inspector
 from django_setnx_lock.core.protocol.requests import Script
-from tests.support.locks import text
+from tests.support.locks import PREFIX, text
 
 if TYPE_CHECKING:
     import redis
+
+    from django_setnx_lock.core import LockInfo
 
 INDEX = "lock:index"
 RECORD = '{"pid":1,"label":"Grüße, \\"a\\" b\\n"}'
@@ -89,6 +92,9 @@ class Wire:
     def row_of(self, token: str) -> list[str]:
         """Return ALIVE-UNTIL, ASKS-AGAIN-AT, RANK, LENGTH, and MAILBOX with RECORD."""
         return (text(self.client.hget("{lock:a}:waiting", token)) or "").split(" ", 4)
+
+    def info(self, waiters: int = 1) -> LockInfo:
+        return Inspector(self.client, PREFIX).get(self.name, waiters=waiters)
 
     def let_lapse(self, token: str) -> None:
         """Have a waiter be one who should have asked again long ago."""

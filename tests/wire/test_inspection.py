@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 WAITING, WAITERS = "{lock:a}:waiting", "{lock:a}:waiters"
 
 
-@pytest.fixture
-def look(wire: Wire) -> Inspector:
-    return Inspector(wire.client, PREFIX)
-
-
 def put_record(wire: Wire, token: str, record: bytes) -> None:
     """Have a waiter be one who left that record."""
     row = " ".join([*wire.row_of(token)[:4], f"{{lock:a}}:wake:{token} "])
@@ -38,58 +33,53 @@ def put_record(wire: Wire, token: str, record: bytes) -> None:
 # Who waits
 
 
-def test_a_lock_that_was_given_to_the_next_is_changing_hands(wire: Wire, look: Inspector) -> None:
+def test_a_lock_that_was_given_to_the_next_is_changing_hands(wire: Wire) -> None:
     held = holder(wire.client)
     wire.queue("first", "second")
-    before = look.get("lock:a").fingerprint
+    before = wire.info().fingerprint
     assert wire.let_go(held.token) == ["first"]
 
-    info = look.get("lock:a", waiters=9)
+    info = wire.info(waiters=9)
 
     assert info.state is State.CHANGING_HANDS
     assert 0 < (info.remaining or 0) <= 0.5
     assert (info.waiting, len(info.waiters)) == (2, 2)
+    look = Inspector(wire.client, PREFIX)
     for seen in (before, info.fingerprint):
         assert look.force_release("lock:a", seen) is Outcome.CHANGED_HANDS
     assert wire.client.get("lock:a") == b"first"
 
 
-def test_waiters_that_ask_no_more_are_neither_counted_nor_named(
-    wire: Wire, look: Inspector
-) -> None:
+def test_waiters_that_ask_no_more_are_neither_counted_nor_named(wire: Wire) -> None:
     holder(wire.client)
     wire.queue("dead", "w1", "w2")
     wire.let_lapse("dead")
     put_record(wire, "w1", b'{"label":"alive"}')
     put_record(wire, "w2", b"")
 
-    info = look.get("lock:a", waiters=9)
+    info = wire.info(waiters=9)
 
     assert info.waiting == 2
     assert [one.holder and one.holder.label for one in info.waiters] == ["alive", None]
 
 
-def test_of_a_long_queue_those_behind_the_first_500_count_without_a_look(
-    wire: Wire, look: Inspector
-) -> None:
+def test_of_a_long_queue_those_behind_the_first_500_count_without_a_look(wire: Wire) -> None:
     holder(wire.client)
     wire.queue(*(f"w{number:03}" for number in range(503)), is_asleep=False)
     wire.client.hdel(WAITING, "w000", "w502")
 
-    info = look.get("lock:a", waiters=120)
+    info = wire.info(waiters=120)
 
     assert (info.waiting, len(info.waiters)) == (502, 120)
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_no_record_of_a_waiter_breaks_what_is_shown(
-    wire: Wire, look: Inspector, record: bytes
-) -> None:
+def test_no_record_of_a_waiter_breaks_what_is_shown(wire: Wire, record: bytes) -> None:
     holder(wire.client)
     wire.queue("w1")
     put_record(wire, "w1", record)
 
-    (waiter,) = look.get("lock:a", waiters=50).waiters
+    (waiter,) = wire.info(waiters=50).waiters
 
     assert not unsound(str(waiter.holder), longest=3000, is_line=True)
 
@@ -98,13 +88,13 @@ def test_no_record_of_a_waiter_breaks_what_is_shown(
     "row",
     ["", "x", "1", "9" * 5000, f"{10**15} {'9' * 5000} 1 1 b {{}}", f"{10**15} 1 1 {10**30} "],
 )
-def test_rows_that_no_waiter_writes_do_no_harm(wire: Wire, look: Inspector, row: str) -> None:
+def test_rows_that_no_waiter_writes_do_no_harm(wire: Wire, row: str) -> None:
     holder(wire.client)
     wire.queue("w1")
     wire.client.hset(WAITING, "w1", row)
     wire.client.zadd(WAITERS, {"w1": float("inf")})
 
-    info = look.get("lock:a", waiters=5)
+    info = wire.info(waiters=5)
 
     assert info.state is State.HELD
     assert [one.holder for one in info.waiters] in ([], [None], [Holder()])
@@ -124,52 +114,46 @@ SAID = {
 
 
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
-def test_nothing_said_of_a_wait_is_believed_that_cannot_be_so(
-    wire: Wire, look: Inspector, said: bytes
-) -> None:
+def test_nothing_said_of_a_wait_is_believed_that_cannot_be_so(wire: Wire, said: bytes) -> None:
     held = holder(wire.client)
     wire.client.hset(b"{\xff}:waiting", "T", f"{10**15} 1 1 1 b {{}}")
     wire.client.zadd(b"{\xff}:waiters", {"T": 1})
     wire.client.set(f"{{lock:a}}:waits:{held.token}", said)
 
-    assert look.get("lock:a").waits_for is None
+    assert wire.info().waits_for is None
 
 
 # What stands beside a lock
 
 
 @pytest.mark.parametrize("end", ["meta", "waiters", "waiting"])
-def test_data_of_another_type_beside_it_does_not_hide_a_lock(
-    wire: Wire, look: Inspector, end: str
-) -> None:
+def test_data_of_another_type_beside_it_does_not_hide_a_lock(wire: Wire, end: str) -> None:
     holder(wire.client)
     wire.client.delete("{lock:a}:" + end)
     wire.client.sadd("{lock:a}:" + end, "no hash, no sorted set, no string")
 
-    info = look.get("lock:a")
+    info = wire.info()
 
     assert (info.remaining is not None, info.waiting) == (True, 0)
 
 
 @pytest.mark.parametrize("fence", ["9" * 20, "9" * 400, "9" * 5000], ids=len)
-def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(
-    wire: Wire, look: Inspector, fence: str
-) -> None:
+def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(wire: Wire, fence: str) -> None:
     held = holder(wire.client, shared=True)
     wire.client.hset("{lock:a}:holders", held.token, f'{fence} {{"host":"web1"}}')
 
-    (share,) = look.get("lock:a").shares
+    (share,) = wire.info().shares
 
     assert (share.fence, share.holder) == (None, Holder(host="web1"))
 
 
 @pytest.mark.parametrize("number", ["", "x", "-3", "9" * 5000, "\xb2", "\u0663"], ids=ascii)
-def test_what_is_no_number_of_permits_is_not_told(wire: Wire, look: Inspector, number: str) -> None:
+def test_what_is_no_number_of_permits_is_not_told(wire: Wire, number: str) -> None:
     held = holder(wire.client, limit=2)
     wire.client.hset("{lock:a}:holders", f"permit:{number}:x", f"{held.fence} ")
     wire.client.zadd("{lock:a}:shares", {f"permit:{number}:x": time.time() * 1000 + 60_000})
 
-    info = look.get("lock:a")
+    info = wire.info()
 
     assert (len(info.shares), info.limit) == (2, 2)
 
@@ -196,13 +180,14 @@ def without_times(lock: LockInfo) -> LockInfo:
     return replace(lock, as_of=0, remaining=0, held_for=0)
 
 
-def test_a_strange_lock_among_others_is_told_as_alone(wire: Wire, look: Inspector) -> None:
+def test_a_strange_lock_among_others_is_told_as_alone(wire: Wire) -> None:
     for key, record in STRANGE.items():
         token = listed(wire.client, key).take(0).token.encode()
         wire.client.set(f"{{lock:{key}}}:meta", b"17 %s %s" % (token, record))
     wire.client.set("lock:number", "9" * 400, px=20_000)
     names = [f"lock:{key}" for key in [*STRANGE, "number"]]
 
+    look = Inspector(wire.client, PREFIX)
     together = [without_times(one) for one in look.get_each(names)]
 
     assert together == [without_times(look.get(name)) for name in names]
