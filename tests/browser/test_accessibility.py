@@ -42,17 +42,16 @@ def order(request: HttpRequest) -> HttpResponse:
 urlpatterns = [path("admin/", admin.site.urls), path("order/", order)]
 
 
-class Operator:
+class Operator(NamedTuple):
     """The administrator at the browser, and the Redis that the pages tell of."""
 
-    def __init__(self, browser: Browser, site: str, redis: FakeServer) -> None:
-        self.browser = browser
-        self.redis = redis
-        self._site = site
+    browser: Browser
+    site: str
+    redis: FakeServer
 
     def open(self, page: str) -> None:
         """Open the page at that path."""
-        self.browser.open(self._site + page)
+        self.browser.open(self.site + page)
 
 
 @pytest.fixture

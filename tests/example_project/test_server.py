@@ -69,9 +69,7 @@ def test_a_server_that_never_answers_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaf = tmp_path / "deaf"
-    deaf.write_text(
-        f"#!{sys.executable}\nimport os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
-    )
+    deaf.write_text("#!/bin/sh\necho $$\nexec sleep 60\n")
     deaf.chmod(0o755)
     monkeypatch.setattr(server, "START_SECONDS", 2)
 

@@ -71,7 +71,7 @@ def hold_in_each_state() -> None:
         pass
     # A lock of another program is listed when somebody has met it.
     client.set("lock:endless", "their-token")
-    client.set("lock:theirs", "their-token", px=125_000)
+    client.set("lock:theirs", "their-token", px=175_000)
     client.zadd(INDEX, {"lock:endless": 9e15, "lock:theirs": 9e15})
 
 

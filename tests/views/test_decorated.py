@@ -74,9 +74,10 @@ urlpatterns = [
 def test_a_view_waits_for_its_lock_only_where_it_is_told_to(rf: RequestFactory) -> None:
     waiting = redis_lock("order:<pk>", blocking_timeout=5)(tell)
 
-    lock("order:42", timeout=1, renew=False).take(0)
+    held = lock("order:42", timeout=4, renew=False).take(0)
 
     assert Client().post("/view/42/").status_code == 409
+    lock("any").client.pexpire(held.name, 200)
     assert waiting(rf.post("/"), pk=42).content == b"order:42 True"
 
 

@@ -58,16 +58,23 @@ def fails_as_it_renders(request: HttpRequest, error: str) -> HttpResponse:
     return TemplateResponse(request, template, {"fail": fail})
 
 
-@redis_lock("order:<error>")
-def decorated(request: HttpRequest, error: str) -> HttpResponse:
-    raise ERRORS[error]
+def paid(request: HttpRequest, error: str) -> HttpResponse:
+    return HttpResponse("paid")
 
 
-VIEWS: dict[str, Any] = {
+def no_answer(request: HttpRequest, error: LockError) -> Any: ...
+
+
+FAILING: dict[str, Any] = {
     "sync": fails,
     "async": afails,
     "rendering": fails_as_it_renders,
-    "decorated": decorated,
+    "decorated": redis_lock("order:<error>")(fails),
+}
+VIEWS = {
+    **FAILING,
+    "paid": redis_lock("order:<error>")(paid),
+    "unanswered": redis_lock("order:<error>", on_busy=no_answer)(paid),
 }
 urlpatterns = [path(f"{name}/<error>/", view) for name, view in VIEWS.items()]
 
@@ -81,7 +88,7 @@ def aget(where: str) -> Any:
 
 
 @pytest.mark.parametrize("ask", [get, aget])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", FAILING)
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -129,14 +136,6 @@ def own_failure(request: HttpRequest, error: LockError) -> HttpResponse:
     return response
 
 
-@redis_lock("order:<error>")
-def paid(request: HttpRequest, error: str) -> HttpResponse:
-    return HttpResponse("paid")
-
-
-urlpatterns.append(path("paid/<error>/", paid))
-
-
 @override_settings(SETNX_LOCK={"FAILURE_VIEW": f"{__name__}.own_failure"})
 def test_the_failure_view_answers_for_the_decorator_and_the_middleware(
     fake_server: FakeServer, caplog: pytest.LogCaptureFixture
@@ -151,17 +150,6 @@ def test_the_failure_view_answers_for_the_decorator_and_the_middleware(
         (423, "LockUnavailable"),
     ]
     assert "django.request" not in {one.name for one in caplog.records if one.levelno > 30}
-
-
-def no_answer(request: HttpRequest, error: LockError) -> Any: ...
-
-
-@redis_lock("order:<error>", on_busy=no_answer)
-def unanswered(request: HttpRequest, error: str) -> HttpResponse:
-    return HttpResponse()
-
-
-urlpatterns.append(path("unanswered/<error>/", unanswered))
 
 
 @pytest.mark.parametrize(
