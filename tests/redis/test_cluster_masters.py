@@ -17,7 +17,7 @@ from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
 from tests.faults.hanging import MORE, Timed
 from tests.processes import eventually, figure, run
 from tests.support import seams
-from tests.support.locks import INDEX, listed
+from tests.support.locks import INDEX, listed, meet
 from tests.support.renewals import end_of, is_longer
 from tests.support.seams import process_key, release_each, take_each
 
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.xdist_group("three primaries")
 
 def test_there_is_no_index_on_a_cluster(masters: Cluster) -> None:
     with listed(masters.usual, "b"):
+        meet(masters.usual, "b")
         assert not masters.usual.exists(INDEX)
 
 
