@@ -158,6 +158,8 @@ def test_an_async_response_is_sent_under_the_lock_where_that_is_asked_for() -> N
     assert state("group:7") == "open"
 
 
+# The end of a request looks at the connection that another test may have left open.
+@pytest.mark.django_db
 def test_a_response_that_is_closed_before_it_was_sent_lets_the_lock_go_once(
     rf: RequestFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
