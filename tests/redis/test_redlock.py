@@ -414,6 +414,7 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
 def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
     processes = process_key("lock:")
     with five.lock(timeout=300, renew=True, index=INDEX):
+        seams.pass_time(DUE)
         eventually(lambda: all(client.keys(f"{processes}*") for client in five.clients))
 
         states = {Inspector(client, "lock:").get(NAME).state for client in five.clients}
