@@ -99,7 +99,10 @@ def test_a_cluster_client_of_asyncio_is_refused(masters: Cluster) -> None:
 
 
 def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(masters: Cluster) -> None:
-    first, *others = [masters.lock(name, 30, renew=True).take(0) for name in masters.names()]
+    # Who waited for the node that hangs would do so for longer than a test waits.
+    client = masters.client(socket_timeout=120)
+    locks = [RedisLock(client, name, 120, renew=True) for name in masters.names()]
+    first, *others = [lock.take(0) for lock in locks]
     hanging = masters.nodes[0]
     # The others do not call the cluster down for it meanwhile.
     tellers = [masters.teller(node) for node in masters.nodes]
@@ -109,8 +112,8 @@ def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(masters: Clus
     hanging.pause()
     try:
         for _ in range(3):
-            have_grown = growth(*others, after=DUE)
-            seams.pass_time(DUE)
+            have_grown = growth(*others, after=4 * DUE)
+            seams.pass_time(4 * DUE)
             eventually(have_grown)
         assert first.lost
     finally:
