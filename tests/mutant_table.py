@@ -1357,7 +1357,7 @@ RULES = [
         "                self._undo([error], owing, undo)",
         "                pass",
         f"{FAULTS}/test_interrupts_hanging.py::"
-        "test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_nothing",
+        "test_who_is_interrupted_while_the_server_stands_still_leaves_nothing",
     ),
     Mutant(
         "a view that lost its lock rolls back what others have begun, too",

@@ -10,11 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually
+from tests.servers import ONCE
+from tests.support.drivers import DRIVERS, Driver, Face
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,6 @@ pytestmark = [
 ]
 
 LIMIT = 0.5
-# In the first try of the request, and in the second.
-WHILE_TRYING = pytest.mark.parametrize("seconds", [0.3, 0.7], ids=["first try", "second try"])
 
 
 class Interrupt(BaseException):
@@ -56,10 +54,6 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def client_of(server: RealServer) -> redis.Redis:
-    return server.client(socket_timeout=LIMIT, retry=Retry(NoBackoff(), 0))
-
-
 def is_left(server: RealServer) -> bool:
     """Return whether the lock stands, once the server has carried out what it was sent."""
     server.resume()
@@ -76,42 +70,36 @@ def is_left(server: RealServer) -> bool:
     return bool(looking.exists("lock:a"))
 
 
-async def _cancelled(client: redis.Redis, seconds: float) -> None:
+def interrupt(client: redis.Redis, seconds: float) -> None:
+    with interrupted_after(seconds):
+        RedisLock(client, "lock:a").acquire()
+
+
+async def cancel(client: redis.Redis, seconds: float) -> None:
     task = asyncio.create_task(RedisLock(client, "lock:a").aacquire())
     await asyncio.sleep(seconds)
     task.cancel()
     await asyncio.wait({task})
 
 
-@WHILE_TRYING
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+# In the first try of the request, and in the second.
+@pytest.mark.parametrize("seconds", [0.3, 0.7], ids=["first try", "second try"])
 def test_who_is_interrupted_while_the_server_stands_still_leaves_nothing(
-    real_server: RealServer, seconds: float
+    real_server: RealServer, seconds: float, driver: Driver
 ) -> None:
-    client = client_of(real_server)
-    with RedisLock(client, "lock:warm"):
-        pass
-    client.config_resetstat()
-    real_server.pause()
-
-    with interrupted_after(seconds):
-        RedisLock(client, "lock:a").acquire()
-
-    assert not is_left(real_server)
-
-
-@WHILE_TRYING
-def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_nothing(
-    real_server: RealServer, seconds: float
-) -> None:
-    client = client_of(real_server)
+    client = real_server.client(socket_timeout=LIMIT, retry=ONCE)
 
     async def work() -> None:
-        async with RedisLock(client, "lock:warm"):
+        async with Face(RedisLock(client, "lock:warm"), driver).block():
             pass
         client.config_resetstat()
         real_server.pause()
-        await _cancelled(client, seconds)
+        if driver.is_asyncio:
+            await cancel(client, seconds)
+        else:
+            interrupt(client, seconds)
 
-    asyncio.run(work())
+    driver.run(work())
 
     assert not is_left(real_server)

@@ -35,21 +35,6 @@ def test_a_dropped_reply_is_an_error_though_the_server_did_the_work(
     assert real_server.client().get("counter") == b"1"
 
 
-def test_refused_clients_are_served_again_on_the_same_port(proxy: Proxy) -> None:
-    client = impatient(proxy)
-    port = proxy.port
-
-    proxy.refuse()
-    with pytest.raises(redis.ConnectionError, match="refused"):
-        proxy.client(retry=ONCE).ping()
-    with pytest.raises(redis.ConnectionError):
-        client.ping()
-    proxy.accept()
-
-    assert client.ping()
-    assert proxy.port == port
-
-
 def test_a_held_request_arrives_after_its_client_gave_up(
     proxy: Proxy, real_server: RealServer
 ) -> None:

@@ -145,17 +145,6 @@ def test_no_lock_is_lost_on_servers_that_answer_while_others_are_frozen(
     driver.run(work())
 
 
-def test_a_frozen_server_that_goes_on_has_its_locks_renewed(servers: list[RealServer]) -> None:
-    held = taken(servers[0].client(), lease=LONG)
-    servers[0].pause()
-    seams.renew_now(held)
-    eventually(lambda: seams.fails(held))
-
-    servers[0].resume()
-
-    eventually(lambda: not seams.fails(held))
-
-
 @pytest.mark.parametrize("by", ["port", "path"])
 def test_a_renewal_that_fails_says_at_which_server_and_no_password(
     servers: list[RealServer], by: str, caplog: pytest.LogCaptureFixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import redis
 from redis.backoff import NoBackoff
@@ -24,7 +24,6 @@ UNSET, BLOCKING_TIMEOUT = 5.0, 1.0
 # Any call may take two limits, also where its caller waits for less: it does not know before what
 # the server answers.
 LONGEST = 2 * UNSET
-ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
 
 Calls = dict[str, "Callable[[], object]"]
 
@@ -91,25 +90,6 @@ def test_no_call_of_a_client_with_default_settings_outlasts_its_limit(
         figure(f"{name}: {one.seconds:.2f} s, {one.cause}")
     assert outlast == []
     assert {one.cause for one in timed.values()} == {"timeout", "unreachable"}
-
-
-@may_be_late(0.5)
-def test_a_caller_who_does_not_wait_is_kept_for_two_socket_timeouts(
-    real_server: RealServer, late: float
-) -> None:
-    client = real_server.client(socket_timeout=0.7, **ONCE)
-    with RedisLock(client, "lock:warm"):
-        pass
-    real_server.pause()
-    calls = {name: call for name, call in of_takers(client).items() if "blocking=False" in name} | {
-        "several": lambda: MultiLock(client, ["lock:e", "lock:f"]).acquire(blocking=False)
-    }
-
-    timed, outlast = outlasting(calls, dict.fromkeys(calls, 2 * 0.7), late)
-
-    real_server.resume()
-    assert outlast == []
-    assert {one.cause for one in timed.values()} == {"timeout"}
 
 
 def test_a_wrong_password_is_told_at_once_by_a_client_that_retries(

@@ -142,11 +142,6 @@ def test_when_all_keys_are_gone_a_waiter_has_the_lock_when_it_asks_next(
         held.release()
 
 
-def cut_all(server: RealServer, proxy: Proxy) -> None:
-    proxy.cut_all()
-    eventually(lambda: listeners(server) == 1)
-
-
 def flush_scripts(server: RealServer, proxy: Proxy) -> None:
     server.client().script_flush()
 
@@ -157,7 +152,7 @@ def stand_still(server: RealServer, proxy: Proxy) -> None:
     server.resume()
 
 
-@pytest.mark.parametrize("what", [cut_all, flush_scripts, stand_still])
+@pytest.mark.parametrize("what", [flush_scripts, stand_still])
 def test_a_wait_outlasts_it(
     proxy: Proxy, real_server: RealServer, what: Callable[[RealServer, Proxy], None]
 ) -> None:
