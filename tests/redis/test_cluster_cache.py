@@ -115,7 +115,8 @@ def test_a_child_of_a_fork_uses_connections_of_its_own(masters: Cluster, cache: 
     def work(say: Any) -> None:
         with lock("order:42", blocking_timeout=5) as held:
             held.check()
-            say([shared.cluster() is not mine, cache.get("missing")])
+        # Killed as soon as it was heard, it has released by then.
+        say([shared.cluster() is not mine, cache.get("missing")])
 
     with child(work) as process:
         assert process.hear() == [True, None]
