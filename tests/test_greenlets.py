@@ -19,9 +19,10 @@ from tests.web_servers import WebServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("gevent") is None, reason="gevent is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("gevent") is None, reason="gevent is missing"),
+    pytest.mark.timeout(150),
+]
 WITH_EVENTLET = pytest.mark.skipif(
     importlib.util.find_spec("eventlet") is None, reason="eventlet is not installed"
 )
@@ -146,8 +147,11 @@ def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> N
 
 def program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``code`` as a program of its own, and return what it says."""
+    # gevent reads the metadata of all that is installed, again and again: where memory is short,
+    # from the disk. A dump says where one hangs.
+    code = f"import faulthandler; faulthandler.dump_traceback_later(90, exit=True)\n{code}"
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 # Argument: what patches, and when. Prints whether the lock is held still when its lease was over.
