@@ -170,9 +170,13 @@ class Cluster:
     def move_keys(
         self, slot: int, source: RealServer, target: RealServer, *, pause: float = 0.0
     ) -> None:
-        """Move what keys the slot has, a hundred at a time, ``pause`` seconds apart."""
+        """Move what keys the slot has, a hundred at a time, ``pause`` seconds apart.
+
+        As ``redis-cli --cluster reshard --cluster-replace``: a key that a script makes between the
+        look and the move may be made on the other side, too.
+        """
         while keys := self.tell(source, "GETKEYSINSLOT", slot, 100):
-            to = ("127.0.0.1", target.port, "", 0, 5000, "KEYS")
+            to = ("127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS")
             command(self.teller(source), "MIGRATE", *to, *keys)
             time.sleep(pause)
 
