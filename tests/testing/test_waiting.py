@@ -120,15 +120,16 @@ def test_a_thread_waits_for_the_block_of_another(locks: LockTester) -> None:
 
 def test_a_task_waits_for_another_that_is_at_work(locks: LockTester) -> None:
     async def both() -> None:
-        order: list[str] = []
+        order, inside = list[str](), asyncio.Event()
 
         async def work() -> None:
             async with lock("a"):
+                inside.set()
                 await asyncio.sleep(0.1)
                 order.append("first")
 
         task = asyncio.create_task(work())
-        await asyncio.sleep(0.02)
+        await inside.wait()
         async with lock("a", blocking_timeout=20):
             order.append("second")
         await task
