@@ -909,9 +909,16 @@ LOCKS = [
     Mutant(
         "a foreign value that looks like a group stays",
         f"{CORE}/protocol/scripts/lib.lua",
-        "if group and last ~= value and (last or redis.call('EXISTS', SHARES) == 0) then",
-        "if false then",
+        "if group and (redis.call('EXISTS', SHARES) == 0 or",
+        "if false and (redis.call('EXISTS', SHARES) == 0 or",
         f"{CONTRACT}/test_exclusion.py::test_what_another_program_holds_is_its_own_whatever_it_wrote_there",
+    ),
+    Mutant(
+        "a name whose shares are gone is nobody's",
+        f"{CORE}/protocol/scripts/lib.lua",
+        "redis.call('EXISTS', SHARES) == 0 or (select",
+        "(select",
+        f"{WIRE}/test_handover.py::test_a_name_whose_shares_are_gone_is_nobodys_until_its_lease_ends",
     ),
     Mutant(
         "memory that is used up keeps no renewal away",
@@ -1732,8 +1739,8 @@ RULES = [
     Mutant(
         "the last reader hands on",
         f"{SCRIPTS}/lib.lua",
-        "if redis.call('EXISTS', SHARES) == 0 then",
-        "if false then",
+        "HOLDERS, token)\n  if redis.call('EXISTS', SHARES) == 0 then",
+        "HOLDERS, token)\n  if false then",
         f"{WIRE}/test_handover.py::test_all_readers_up_to_the_next_writer_are_let_in_at_once",
     ),
     Mutant(

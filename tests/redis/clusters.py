@@ -170,15 +170,18 @@ class Cluster:
     def move_keys(
         self, slot: int, source: RealServer, target: RealServer, *, pause: float = 0.0
     ) -> None:
-        """Move what keys the slot has, a hundred at a time, ``pause`` seconds apart.
-
-        As ``redis-cli --cluster reshard --cluster-replace``: a key that a script makes between the
-        look and the move may be made on the other side, too.
-        """
+        """Move what keys the slot has, a hundred at a time, ``pause`` seconds apart."""
         while keys := self.tell(source, "GETKEYSINSLOT", slot, 100):
-            to = ("127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS")
-            command(self.teller(source), "MIGRATE", *to, *keys)
+            self.migrate(keys, source, target)
             time.sleep(pause)
+
+    def migrate(self, keys: list[Any], source: RealServer, target: RealServer) -> None:
+        """Move these keys, as ``redis-cli --cluster reshard --cluster-replace`` does.
+
+        What a script makes between the look and the move may be made on the other side, too.
+        """
+        to = ("127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS")
+        command(self.teller(source), "MIGRATE", *to, *keys)
 
     def end_move(self, slot: int, target: RealServer) -> None:
         """Have the slot belong to ``target``."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import State
 from tests.processes import Stopwatch, eventually, figure, may_be_late
 from tests.support import seams
@@ -132,6 +132,22 @@ def test_a_waiter_follows_the_slot(masters: Cluster) -> None:
     figure(f"from a release at the new node to a waiter: {watch.seconds:.3f} s")
     # Who is blocked at the old one is sent on within a second.
     assert watch.seconds < 3
+
+
+def test_who_shares_a_lock_keeps_others_out_while_its_keys_move_one_by_one(
+    masters: Cluster,
+) -> None:
+    held = masters.lock(shared=True).take(0)
+
+    with moving(masters):
+        source = masters.owner_of(masters.slot_of(NAME))
+        new = masters.nodes[masters.nodes.index(source) - 1]
+        masters.migrate([NAME, f"{{{NAME}}}:meta"], source, new)
+        with pytest.raises(LockBusy):
+            masters.lock().take(0)
+
+    held.check()
+    held.release()
 
 
 def test_a_client_that_knows_only_the_old_map_finds_its_locks(masters: Cluster) -> None:

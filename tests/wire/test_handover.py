@@ -283,6 +283,19 @@ def test_shares_that_were_left_behind_count_for_nothing(wire: Wire) -> None:
     assert wire.run("renew", "read:1", "-1")[0] == b"LOST"
 
 
+def test_a_name_whose_shares_are_gone_is_nobodys_until_its_lease_ends(wire: Wire) -> None:
+    # Evicted, or on the way to the node that its slot moves to.
+    wire.take("permit:1:1")
+    shares = wire.client.dump("{lock:a}:shares")
+    wire.client.delete("{lock:a}:shares")
+
+    assert wire.ask("writer")[0] == b"BUSY"
+    assert wire.ask("permit:1:2")[0] == b"BUSY"
+
+    wire.client.restore("{lock:a}:shares", 0, shares or b"")
+    assert wire.run("renew", "permit:1:1", "-1")[0] == b"OK"
+
+
 @pytest.mark.parametrize("how", ["", "force"])
 def test_the_name_is_taken_for_as_long_as_the_longest_lease(wire: Wire, how: str) -> None:
     wire.take("read:long", lease=60_000)
