@@ -201,7 +201,6 @@ BERLIN = dt.timezone(dt.timedelta(hours=1))
 )
 def test_equal_values_give_one_key(one: object, other: object) -> None:
     assert one == other
-    assert one == other
     assert KeyTemplate("<v>").format(v=one) == KeyTemplate("<v>").format(v=other)
 
 

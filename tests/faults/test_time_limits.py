@@ -44,6 +44,9 @@ def of_takers(client: redis.Redis) -> Calls:
         "several keys": lambda: MultiLock(client, ["lock:e", "lock:f"]).acquire(
             blocking_timeout=BLOCKING_TIMEOUT
         ),
+        "several keys, without waiting": lambda: MultiLock(client, ["lock:h", "lock:i"]).acquire(
+            blocking=False
+        ),
         "locked": RedisLock(client, "lock:g").locked,
     }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
-from tests.processes import eventually
+from tests.processes import eventually, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,10 +118,7 @@ class Forked(Speaks):
 
     def has_ended(self, within: float) -> bool:
         """Whether it has ended ``within`` so many seconds."""
-        told = select.poll()
-        if self.returncode is None:
-            told.register(self._told, select.POLLIN)
-        return self.returncode is not None or bool(told.poll(1000 * within))
+        return self.returncode is not None or bool(readable(self._told, within=within))
 
     def wait(self, timeout: float = SECONDS) -> int:
         """Return its status when it has ended, as subprocess has it."""

@@ -45,12 +45,10 @@ OURS: dict[str, dict[str, Any]] = {
     "timestamp-s": {"protocol": "timestamp-s"},
     "timestamp-ms": {"protocol": "timestamp-ms"},
 }
-# How many may be in together. Of the rest, one.
-TOGETHER = {"reader": math.inf, "permit": PERMITS}
-
-
 # The sign that ends a storm before its time.
 OVER = "over"
+# How many may be in together. Of the rest, one.
+TOGETHER = {"reader": math.inf, "permit": PERMITS}
 
 
 class Plan(NamedTuple):
@@ -81,6 +79,11 @@ class Plan(NamedTuple):
     cancelled: float = 0.0
     killed: float = 0.0
     sign: str = "go"
+
+
+def left_until(end: float, folder: Path) -> float:
+    """Return the seconds that are left of the storm of that folder."""
+    return 0.0 if folder.joinpath(OVER).exists() else end - time.monotonic()
 
 
 class Foreign:
@@ -200,7 +203,7 @@ class Caller:
             held.release()
 
     def goes_on(self) -> bool:
-        return time.monotonic() < self.end and not self.folder.joinpath(OVER).exists()
+        return left_until(self.end, self.folder) > 0
 
     def in_thread(self) -> None:
         while self.goes_on():
@@ -366,9 +369,7 @@ class Crew:
 
     def follow(self) -> None:
         """Return when time is over, and with it the processes."""
-        while (left := self.end - time.monotonic()) > 0.5 and not self.folder.joinpath(
-            OVER
-        ).exists():
+        while (left := left_until(self.end, self.folder)) > 0.5:
             for seed, process in list(self.running.items()):
                 if process.poll() == -signal.SIGKILL:
                     del self.running[seed]
