@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django.test import Client
+    from pytest_django.live_server_helper import LiveServer
     from selenium.webdriver.remote.webelement import WebElement
 
+    from tests.servers import RealServer
 
 # In the settings of Chromium: 2 blocks.
 _BLOCKED = 2
@@ -71,6 +73,11 @@ class Browser:
     def click(self, selector: str) -> None:
         """Click what leads to another page, and wait for that page."""
         self._leave(self._driver.find_element("css selector", selector))
+
+    def follow(self, link: str) -> None:
+        """Click a link in the content of the page by its words, and wait for its page."""
+        content = self._driver.find_element("id", "content")
+        self._leave(content.find_element("link text", link))
 
     def _leave(self, link: WebElement) -> None:
         from selenium.common.exceptions import WebDriverException
@@ -193,3 +200,13 @@ def browser(running_browsers: Callable[[bool], Browser]) -> Iterator[Browser]:
     """Give a browser that runs no scripts, and remembers nothing of other tests."""
     yield running_browsers(False)
     running_browsers(False).forget()
+
+
+@pytest.fixture
+def operator(
+    browser: Browser, live_server: LiveServer, real_cache: RealServer, admin_client: Client
+) -> Browser:
+    """Give a browser in which the administrator is logged in, at the admin's index."""
+    browser.sign_in(live_server.url, admin_client)
+    browser.open(f"{live_server.url}/admin/")
+    return browser

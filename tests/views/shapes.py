@@ -1,4 +1,4 @@
-"""Shapes of views, each under the lock of an order, as one URLconf.
+"""Forty and more shapes of views, each under the lock of an order, as one URLconf.
 
 ``?then=lose`` has the view lose its lock as it runs, ``?then=service`` has it call a service that
 takes another lock. Each view writes a row.
@@ -6,14 +6,25 @@ takes another lock. Each view writes a row.
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib.auth.models import Group
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import (
+    FileResponse,
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    JsonResponse,
+    StreamingHttpResponse,
+)
 from django.template import engines
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -22,14 +33,15 @@ from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
-from django.views.generic import FormView, TemplateView
+from django.views.generic import FormView, TemplateView, UpdateView
 from rest_framework.decorators import api_view
+from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from django_setnx_lock import lock, redis_lock
+from django_setnx_lock import lock, locked, redis_lock
 from django_setnx_lock.views import LockedViewMixin
 
 order_lock = redis_lock("order:<pk>")
@@ -68,6 +80,11 @@ def service() -> None:
         pass
 
 
+@locked("order:<pk>", **NOW)
+def pay_locked(request: HttpRequest, pk: int) -> None:
+    write(request, pk)
+
+
 def write(request: Any, pk: int) -> None:
     """Write a row, and then do as the request asks."""
     Group.objects.create(name=f"{pk} {Group.objects.count()}")
@@ -93,6 +110,16 @@ def plain(request: HttpRequest, pk: int, **more: object) -> HttpResponse:
     return HttpResponse("done")
 
 
+def redirects(request: HttpRequest, pk: int) -> HttpResponse:
+    write(request, pk)
+    return HttpResponseRedirect("/elsewhere/")
+
+
+def as_json(request: HttpRequest, pk: int) -> HttpResponse:
+    write(request, pk)
+    return JsonResponse({"pk": pk})
+
+
 def templated(request: HttpRequest, pk: int) -> HttpResponse:
     write(request, pk)
     return TemplateResponse(request, page("order {{ pk }}"), {"pk": pk})
@@ -103,14 +130,29 @@ def streams(request: HttpRequest, pk: int) -> HttpResponseBase:
     return StreamingHttpResponse(iter([b"do", b"ne"]))
 
 
+def as_file(request: HttpRequest, pk: int) -> HttpResponseBase:
+    write(request, pk)
+    return FileResponse(io.BytesIO(b"done"))
+
+
 def missing(request: HttpRequest, pk: int) -> HttpResponse:
     write(request, pk)
     raise Http404
 
 
+def forbidden(request: HttpRequest, pk: int) -> HttpResponse:
+    write(request, pk)
+    raise PermissionDenied
+
+
 def by_service(request: HttpRequest, pk: int) -> HttpResponse:
     with lock(key(pk), **NOW):
         return plain(request, pk)
+
+
+def by_locked_function(request: HttpRequest, pk: int) -> HttpResponse:
+    pay_locked(request, pk)
+    return HttpResponse("done")
 
 
 class Callable:
@@ -127,8 +169,23 @@ class Posts(View):
 class ByDispatch(Posts): ...
 
 
+@method_decorator([never_cache, order_lock], name="dispatch")
+class ByList(Posts): ...
+
+
+@method_decorator(redis_lock("shop:<pk>"), name="dispatch")
+@method_decorator(order_lock, name="dispatch")
+class ByTwo(Posts): ...
+
+
 @method_decorator(order_lock, name="post")
 class ByNamedMethod(Posts): ...
+
+
+class ByWrappedMethod(View):
+    @method_decorator(order_lock)
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return plain(request, pk)
 
 
 class ByMethod(View):
@@ -139,6 +196,11 @@ class ByMethod(View):
 
 class Mixed(LockedViewMixin, Posts):
     lock_key = "order:<pk>"
+
+
+class MixedByMethod(LockedViewMixin, Posts):
+    def get_lock_key(self) -> list[str]:
+        return [key(self.kwargs["pk"]), f"shop:{self.kwargs['pk']}"]
 
 
 class Renaming(forms.Form):
@@ -153,6 +215,19 @@ class Forms(LockedViewMixin, FormView):  # type: ignore[type-arg]  # is of no ty
     def form_valid(self, form: Renaming) -> HttpResponse:
         write(self.request, self.kwargs["pk"])
         return super().form_valid(form)
+
+
+class Updates(LockedViewMixin, UpdateView):  # type: ignore[type-arg]  # is of no type as it runs
+    lock_key = "order:<pk>"
+    fields = ()
+    success_url = "/elsewhere/"
+
+    def get_object(self, queryset: Any = None) -> Group:
+        return Group()
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        write(self.request, self.kwargs["pk"])
+        return HttpResponseRedirect(self.success_url)
 
 
 class Rendered(LockedViewMixin, TemplateView):
@@ -171,9 +246,24 @@ class Streamed(LockedViewMixin, View):
         return streams(request, pk)
 
 
+class FormOfService(FormView):  # type: ignore[type-arg]  # is of no type as it runs
+    form_class = Renaming
+    success_url = "/elsewhere/"
+
+    def form_valid(self, form: Renaming) -> HttpResponse:
+        with lock(key(self.kwargs["pk"]), **NOW):
+            write(self.request, self.kwargs["pk"])
+        return super().form_valid(form)
+
+
 async def aplain(request: HttpRequest, pk: int) -> HttpResponse:
     await awrite(request, pk)
     return HttpResponse("done")
+
+
+async def aredirects(request: HttpRequest, pk: int) -> HttpResponse:
+    await awrite(request, pk)
+    return HttpResponseRedirect("/elsewhere/")
 
 
 async def amissing(request: HttpRequest, pk: int) -> HttpResponse:
@@ -206,6 +296,10 @@ class AsyncPosts(View):
 
 @method_decorator(order_lock, name="dispatch")
 class AsyncByDispatch(AsyncPosts): ...
+
+
+@method_decorator(order_lock, name="post")
+class AsyncByNamedMethod(AsyncPosts): ...
 
 
 class AsyncByMethod(View):
@@ -243,6 +337,12 @@ class ApiByMethod(APIView):
         return api_plain(request, pk)
 
 
+class ApiGeneric(GenericAPIView[Any]):
+    @method_decorator(order_lock)
+    def post(self, request: Request, pk: int) -> Response:
+        return api_plain(request, pk)
+
+
 class ApiOrders(ViewSet):
     @order_lock
     def create(self, request: Request, pk: int) -> Response:
@@ -263,7 +363,12 @@ def asynchronous(view: Any, **how: Any) -> Shape:
 
 SHAPES = {
     "function": Shape(order_lock(plain)),
+    "typed": Shape(redis_lock("order:<pk:int>")(plain)),
     "several-keys": Shape(redis_lock("order:<pk>", "shop:<pk>")(plain)),
+    "callable-key": Shape(redis_lock(lambda request, pk: key(pk))(plain)),
+    "two-by-a-callable": Shape(redis_lock(lambda request, pk: [key(pk), f"shop:{pk}"])(plain)),
+    "methods": Shape(redis_lock("order:<pk>", methods=["POST"])(plain)),
+    "waits": Shape(redis_lock("order:<pk>", blocking_timeout=0.01)(plain)),
     "shared": Shape(redis_lock("order:<pk>", shared=True)(plain)),
     "below-others": Shape(csrf_exempt(never_cache(require_POST(order_lock(plain))))),
     "above-others": Shape(order_lock(csrf_exempt(never_cache(require_POST(plain))))),
@@ -271,30 +376,45 @@ SHAPES = {
     "partial": Shape(partial(order_lock(plain), shop="north")),
     "object": Shape(order_lock(Callable())),
     "exempt": Shape(exempt(order_lock(plain)), rolls_back=False),
+    "redirect": Shape(order_lock(redirects), 302),
+    "json": Shape(order_lock(as_json)),
     "template": Shape(order_lock(templated)),
     "streaming": Shape(order_lock(streams)),
+    "file": Shape(order_lock(as_file)),
     "missing": Shape(order_lock(missing), 404),
+    "forbidden": Shape(order_lock(forbidden), 403),
     "service": Shape(by_service, is_decorated=False),
+    "locked-function": Shape(by_locked_function, is_decorated=False),
     "dispatch": Shape(ByDispatch.as_view()),
+    "list": Shape(ByList.as_view()),
+    "two-dispatches": Shape(ByTwo.as_view()),
     "named-method": Shape(ByNamedMethod.as_view()),
+    "wrapped-method": Shape(ByWrappedMethod.as_view()),
     "method": Shape(ByMethod.as_view()),
     "as-view": Shape(order_lock(Posts.as_view())),
     "mixin": Shape(Mixed.as_view()),
+    "mixin-by-method": Shape(MixedByMethod.as_view()),
     "form": Shape(Forms.as_view(), 302),
+    "update": Shape(Updates.as_view(), 302),
     "rendered": Shape(Rendered.as_view()),
     "streamed": Shape(Streamed.as_view()),
+    "form-of-service": Shape(FormOfService.as_view(), 302, is_decorated=False),
     "async": asynchronous(order_lock(aplain)),
+    "async-redirect": asynchronous(order_lock(aredirects), status=302),
     "async-missing": asynchronous(order_lock(amissing), status=404),
     "async-streaming": asynchronous(order_lock(astreams)),
     "async-dispatch": asynchronous(AsyncByDispatch.as_view()),
+    "async-named-method": asynchronous(AsyncByNamedMethod.as_view()),
     "async-method": asynchronous(AsyncByMethod.as_view()),
     "async-as-view": asynchronous(order_lock(AsyncPosts.as_view())),
     "async-mixin": asynchronous(AsyncMixed.as_view()),
     "async-service": asynchronous(by_async_service, is_decorated=False),
     "api-view": Shape(api_view(["POST"])(order_lock(api_plain)), is_api=True),
     "api-method": Shape(ApiByMethod.as_view(), is_api=True),
+    "api-generic": Shape(ApiGeneric.as_view(), is_api=True),
     "api-viewset": Shape(ApiOrders.as_view({"post": "create"}), is_api=True),
     "api-dispatch": Shape(ApiByDispatch.as_view()),
+    "api-as-view": Shape(order_lock(Api.as_view())),
     "api-mixin": Shape(ApiMixed.as_view()),
     "api-service": Shape(api_view(["POST"])(api_by_service), is_decorated=False, is_api=True),
 }
