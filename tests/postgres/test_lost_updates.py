@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
@@ -54,6 +54,7 @@ def in_block_exit(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 urlpatterns = [
+    path("<int:pk>/unlocked/", unlocked),
     path("<int:pk>/view/", redis_lock("order:<pk>", blocking_timeout=60)(unlocked)),
     path("<int:pk>/block/", in_block),
     path("<int:pk>/block-exit/", in_block_exit),
@@ -104,5 +105,21 @@ def test_a_locked_block_in_the_transaction_of_the_request_loses_none() -> None:
 
 
 @pytest.mark.usefixtures("atomic_requests")
-def test_what_lets_go_before_the_commit_loses_updates() -> None:
-    assert amount_after(request("block-exit"), FEWER_TIMES) < THREADS * FEWER_TIMES
+@pytest.mark.parametrize(
+    "where", [pytest.param("unlocked", marks=pytest.mark.matrix), "block-exit"]
+)
+def test_what_lets_go_before_the_commit_loses_updates(where: str) -> None:
+    assert amount_after(request(where), FEWER_TIMES) < THREADS * FEWER_TIMES
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize(("until_commit", "loses"), [(True, False), (False, True)])
+def test_a_lock_within_a_transaction_outlives_it_unless_told_otherwise(
+    until_commit: bool, loses: bool
+) -> None:
+    def work(pk: int) -> None:
+        one = lock(f"order:{pk}", blocking_timeout=60, until_commit=until_commit)
+        with transaction.atomic(using=ALIAS), one:
+            add_one(pk)
+
+    assert (amount_after(work, FEWER_TIMES) < THREADS * FEWER_TIMES) is loses
