@@ -31,7 +31,7 @@ FEW = 3
 
 
 class _Words(NamedTuple):
-    """What is said of a state: its name, what it means, and what an operator does about it."""
+    """The name of a state, its meaning, and what an operator can do about it."""
 
     word: str | Promise
     meaning: str | Promise
@@ -373,7 +373,7 @@ class LockPresenter:
 
     @property
     def stop_requested(self) -> str:
-        """Who asked the holder to stop, when and why; of several, how many were asked."""
+        """The person who asked the holder to stop, when and why; of several holders, how many."""
         count = len(self.info.shares)
         if asked := sum(share.stop_requested is not None for share in self.info.shares):
             text = ngettext(

@@ -42,7 +42,7 @@ class Busy(NamedTuple):
 
     @property
     def holder(self) -> Holder | None:
-        """Who has the lock; None where nobody knows."""
+        """The holder of the lock, or None if it left no record that can be read."""
         return Holder.from_json(text(self.record))
 
     def __str__(self) -> str:
